@@ -1,0 +1,41 @@
+# Every target sets up .venv first; the stamp makes the second time free.
+SHELL := /bin/bash
+VENV  := .venv
+STAMP := $(VENV)/.setup-stamp
+BIN   := $(VENV)/bin
+# The first interpreter of 3.11 or newer that can make a virtual environment.
+PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(shell \
+    $(p) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
+    >/dev/null 2>&1 && echo $(p))))
+ARGS ?=
+
+.PHONY: setup run test lint bench docs stress
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "treadle needs Python 3.11 or newer with the venv module" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@touch $@
+
+run: $(STAMP)
+	$(BIN)/python examples/quickstart.py $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+test: lint
+	$(BIN)/python -m pytest -q $(ARGS)
+
+bench: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[bench]'
+	$(BIN)/python bench/run.py $(ARGS)
+
+docs: $(STAMP)
+	$(BIN)/python tools/docs.py $(ARGS)
+
+stress: $(STAMP)
+	$(BIN)/python tests/stress.py $(ARGS)
