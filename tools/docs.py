@@ -46,12 +46,12 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
-def stale(root: Path = ROOT) -> list[str]:
+def stale() -> list[str]:
     """The pages whose file is missing or differs from what the source gives."""
     return [
         name
         for name, render in PAGES.items()
-        if not (root / name).is_file() or (root / name).read_text("utf-8") != render()
+        if not (ROOT / name).is_file() or (ROOT / name).read_text("utf-8") != render()
     ]
 
 

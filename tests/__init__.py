@@ -1,0 +1,1 @@
+"""Tests; the folders below mirror src/treadle."""
