@@ -1,0 +1,1 @@
+"""The language in which operators are written: kinds, schemas, scalar expressions, evaluation."""

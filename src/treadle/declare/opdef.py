@@ -1,0 +1,305 @@
+"""An operator at run time: binding, promotion, type inference, recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from types import FunctionType
+from typing import Literal, cast
+
+import numpy as np
+
+from ..errors import DeclarationError, OperatorError
+from ..ir.dims import Size
+from ..ir.graph import Attr, Attrs, Builder, Graph, Node, Value, caller, current, set_operator_hook
+from ..ir.types import BOOL, F32, DType, TensorType, axes_of, broadcast, promote
+from .arrays import compute_dtype
+from .scalar import Scalar, cast_to, make, var
+from .schema import MISSING, Sample, check_rule, read_schema
+
+Kind = Literal["elementwise", "reduction", "view", "linear", "composite", "structured"]
+Rule = Callable[..., object]
+REGISTRY: dict[str, OpDef] = {}
+"""Every declared operator by name."""
+_CACHE = 512
+"""Bodies and expressions kept per operator; a full table is dropped, not grown."""
+
+
+class OpDef:
+    """One operator. Call it on values to record, on scalars to inline, on arrays to evaluate."""
+
+    def __init__(self, kind: Kind, fn: Rule, samples: Sequence[Sample], rules: Mapping[str, Rule],
+                 keep: tuple[str, ...] = ()) -> None:
+        assert isinstance(fn, FunctionType)
+        self.name = fn.__name__.rstrip("_")
+        self.kind, self.body, self.samples, self.rules = kind, cast(Rule, fn), samples, rules
+        self.schema = read_schema(fn)
+        self.keep = {i for i, n in enumerate(self.schema.operands) if n in keep or "*" in keep}
+        self._check_declaration(fn)
+        self.doc = cast(str, fn.__doc__)
+        self.defaults = {k: s.coerce(s.default) for k, s in self.schema.attrs.items()
+                         if s.default is not MISSING}
+        self._scalars: dict[object, tuple[Scalar, ...]] = {}
+        self._bodies: dict[object, Graph] = {}
+        REGISTRY[self.name] = self
+
+    def _check_declaration(self, fn: FunctionType) -> None:
+        if not fn.__doc__:
+            raise DeclarationError(f"{self.name}: no docstring")
+        if not self.samples:
+            raise DeclarationError(f"{self.name}: no samples",
+                                   hint='give one, such as samples=[sample("f32[4,8]")]')
+        if self.name in REGISTRY:
+            raise DeclarationError(f"{self.name}: declared twice",
+                                   hint=f"the first is in {REGISTRY[self.name].body.__module__}")
+        for what, rule in self.rules.items():
+            if what not in ("derivative", "args"):
+                check_rule(self.name, f"{what} rule", rule, what != "types", self.schema)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.name}>"
+
+    @property
+    def derived(self) -> bool:
+        """Whether the operator is a primitive of its own, because it overrides its derivative."""
+        return "derivative" in self.rules
+
+    def __call__(self, *args: object, **kw: object) -> object:
+        """Record, inline or evaluate, by what the operands are."""
+        flat = self.flatten(args) if self.schema.variadic else args
+        for a in flat:
+            if a.__class__ is Value:
+                return self._record(flat, kw)
+            if a.__class__ is Scalar:
+                return self._inline(args, kw)
+        if not flat or (kw and any([v.__class__ is Value for v in kw.values()])):
+            return self._record(flat, kw)
+        from .evaluate import eager
+
+        return eager(self, flat, kw)
+
+    def flatten(self, args: tuple[object, ...]) -> tuple[object, ...]:
+        """Positional arguments with the variadic list spread out."""
+        n = len(self.schema.operands)
+        if len(args) != n or not isinstance(args[-1], list | tuple):
+            raise OperatorError(f"{self.name} takes a list as its last operand",
+                                hint=f"write {self.name}([a, b], ...)")
+        return (*args[:-1], *cast("Sequence[object]", args[-1]))
+
+    def group(self, args: Sequence[object]) -> tuple[object, ...]:
+        """The inverse of `flatten`: what the body and the rules are called with."""
+        n = len(self.schema.operands)
+        return (*args[:n - 1], list(args[n - 1:])) if self.schema.variadic else tuple(args)
+
+    def _inline(self, args: tuple[object, ...], kw: Mapping[str, object]) -> object:
+        if self.kind != "elementwise":
+            raise OperatorError(f"{self.name} is no elementwise operator, so a scalar body "
+                                "cannot call it", hint="make the caller a composite")
+        if self.derived:
+            attrs = self.bind(kw)[1]
+            return make(self.name, *cast("tuple[Scalar, ...]", args),
+                        value=tuple(attrs.items()) or None)
+        return self.body(*args, **kw)
+
+    def _record(self, args: tuple[object, ...], kw: dict[str, object]) -> object:
+        builder = current()
+        named, attrs, bodies = self.bind(kw) if kw else ({}, self.defaults, {})
+        if len(attrs) != len(self.schema.attrs) or not self.fits(len(args)):
+            self._misuse(args, attrs)
+        values = self._lift((*args, *named.values()))
+        if self.kind == "elementwise":
+            values = self._promote(values)
+        regions = self._trace_regions(bodies, values, attrs, builder) if bodies else {}
+        node = Node(self.name, values, attrs, (), tuple(named), regions,
+                    builder.loc or caller())
+        if self.kind == "composite" and builder.expand(node):
+            optional = dict(zip(named, values[len(args):], strict=True))
+            return self.body(*self.group(values[:len(args)]), **optional, **attrs)
+        outputs = builder.emit(node, self.infer_node(node))
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def fits(self, n: int) -> bool:
+        """Whether `n` operands, the variadic ones spread out, may be given."""
+        want = len(self.schema.operands)
+        return n >= want - 1 if self.schema.variadic else n == want
+
+    def _misuse(self, args: tuple[object, ...], attrs: Attrs) -> None:
+        if missing := sorted(self.schema.attrs.keys() - attrs.keys()):
+            raise OperatorError(f"{self.name}: attribute '{missing[0]}' is missing")
+        raise OperatorError(f"{self.name} takes {len(self.schema.operands)} operands "
+                            f"({', '.join(self.schema.operands)}), got {len(args)}")
+
+    def _trace_regions(self, bodies: Mapping[str, Rule], values: Sequence[Value], attrs: Attrs,
+                       builder: Builder) -> dict[str, Graph]:
+        """Trace each closure on the types that the `args` rule states, or on nothing."""
+        rule = self.rules.get("args")
+        types = [v.type for v in values]
+        args = cast("Sequence[TensorType]", rule(*self.group(types), **attrs)) if rule else ()
+        regions = dict[str, Graph]()
+        for key, body in bodies.items():
+            with Builder(key, builder.expand) as inner:
+                inner.loc = builder.loc
+                operands = [inner.input(f"a{i}", t) for i, t in enumerate(args)]
+                regions[key] = inner.finish(cast("Sequence[Value]", body(*operands)))
+        return regions
+
+    def bind(self, kw: Mapping[str, object]
+             ) -> tuple[dict[str, object], dict[str, Attr], dict[str, Rule]]:
+        """Split keywords into optional operands, attributes and regions; check each."""
+        named: dict[str, object] = {}
+        attrs, bodies = dict(self.defaults), dict[str, Rule]()
+        for key, value in kw.items():
+            if (spec := self.schema.attrs.get(key)) is not None:
+                try:
+                    attrs[key] = spec.coerce(value)
+                except OperatorError as e:
+                    raise OperatorError(f"{self.name}: {e}") from None
+            elif key in self.schema.optional:
+                if value is not None:
+                    named[key] = value
+            elif key in self.schema.regions and callable(value):
+                bodies[key] = value
+            else:
+                raise OperatorError(f"{self.name} has no attribute '{key}'",
+                                    hint=f"it takes {', '.join(sorted(self.schema.keywords))}")
+        ordered = {k: named[k] for k in self.schema.optional if k in named}
+        return ordered, {k: attrs[k] for k in self.schema.attrs if k in attrs}, bodies
+
+    def _lift(self, args: tuple[object, ...]) -> tuple[Value, ...]:
+        if all([a.__class__ is Value for a in args]):
+            return cast("tuple[Value, ...]", args)
+        dtypes = [a.type.dtype for i, a in enumerate(args)
+                  if isinstance(a, Value) and i not in self.keep]
+        return tuple([a if isinstance(a, Value) else lift(a, dtypes) for a in args])
+
+    def _promote(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        first = values[0].type.dtype
+        if all([v.type.dtype is first for v in values]):
+            return values
+        return tuple(map(cast_value, values, self.meet([v.type.dtype for v in values])))
+
+    def meet(self, dtypes: Sequence[DType]) -> list[DType]:
+        """The dtype each operand is cast to: kept operands stay, the others promote."""
+        free = [d for i, d in enumerate(dtypes) if i not in self.keep]
+        if not free:
+            return list(dtypes)
+        target = reduce(promote, free)
+        return [d if i in self.keep else target for i, d in enumerate(dtypes)]
+
+    def scalars(self, attrs: Attrs, dtypes: tuple[DType, ...]) -> tuple[Scalar, ...]:
+        """The expressions of an elementwise operator for operands of these dtypes.
+
+        Narrow operands are widened, and a result in the wide type rounds back once, unless the
+        operator keeps its operands as they are.
+        """
+        key = (dtypes, tuple(attrs.items()))
+        if (done := self._scalars.get(key)) is None:
+            if len(self._scalars) >= _CACHE:
+                self._scalars.clear()
+            done = self._scalars[key] = self._trace_scalars(attrs, dtypes)
+        return done
+
+    def _trace_scalars(self, attrs: Attrs, dtypes: tuple[DType, ...]) -> tuple[Scalar, ...]:
+        free = {d for i, d in enumerate(dtypes) if i not in self.keep}
+        operands = [var(i, d) if i in self.keep else cast_to(var(i, d), compute_dtype(d))
+                    for i, d in enumerate(dtypes)]
+        if self.derived:
+            out: object = make(self.name, *operands, value=tuple(attrs.items()) or None)
+        else:
+            out = self.body(*self.group(operands), **attrs)
+        roots = cast("tuple[Scalar, ...]", out if isinstance(out, tuple) else (out,))
+        narrow = next((d for d in free if d.narrow), None)
+        if narrow is None:
+            return roots
+        wide = compute_dtype(narrow)
+        return tuple([cast_to(r, narrow) if r.dtype is wide else r for r in roots])
+
+    def body_graph(self, node: Node) -> Graph:
+        """The body of a composite for this node's operand types and attributes."""
+        types = tuple([v.type for v in node.inputs])
+        key = (types, node.keys, tuple(node.attrs.items()))
+        if (done := self._bodies.get(key)) is None:
+            if len(self._bodies) >= _CACHE:
+                self._bodies.clear()
+            split = len(types) - len(node.keys)
+            names = [*(f"x{i}" for i in range(split)), *node.keys]
+            with Builder(self.name) as b:
+                b.loc = node.loc
+                args = [b.input(n, t) for n, t in zip(names, types, strict=True)]
+                named = dict(zip(node.keys, args[split:], strict=True))
+                out = self.body(*self.group(args[:split]), **named, **node.attrs)
+                done = b.finish(cast(Value, out))
+            self._bodies[key] = done
+        return done
+
+    def infer_node(self, node: Node) -> Sequence[TensorType]:
+        """Output types of `node`; an error names the operator, its operands and the source."""
+        types = [v.type for v in node.inputs]
+        try:
+            if self.kind == "elementwise":
+                return self._elementwise_types(types, node.attrs)
+            if self.kind == "composite":
+                return [v.type for v in self.body_graph(node).outputs]
+            split = len(types) - len(node.keys)
+            named = dict(zip(node.keys, types[split:], strict=True))
+            rule = self.rules.get("types", cast(Rule, _reduction_type))
+            out = rule(*self.group(types[:split]), **named, **node.attrs, **node.regions)
+            return (out,) if isinstance(out, TensorType) else cast("Sequence[TensorType]", out)
+        except OperatorError as e:
+            if e.message.startswith(f"{self.name}("):
+                raise
+            shown = f"{self.name}({', '.join(map(str, types))})"
+            at = f"\n  at {node.loc}" if node.loc else ""
+            raise type(e)(f"{shown}: {e.message}{at}", hint=e.hint) from None
+
+    def _elementwise_types(self, types: list[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+        roots = self.scalars(attrs, tuple([t.dtype for t in types]))
+        if len(types) == 1:
+            shape = types[0].shape
+        else:
+            shape = broadcast([t.shape for t in types]) if types else ()
+        return [TensorType(shape, r.dtype) for r in roots]
+
+
+def _reduction_type(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
+    at = axes_of(axes, x.rank)
+    if keepdims:
+        return x.with_(shape=tuple(1 if i in at else s for i, s in enumerate(x.shape)))
+    return x.with_(shape=tuple(s for i, s in enumerate(x.shape) if i not in at))
+
+
+def lift(value: object, dtypes: Sequence[DType]) -> Value:
+    """A Python number as a constant of the dtype beside it."""
+    if isinstance(value, np.ndarray):
+        raise OperatorError("a NumPy array meets a graph value",
+                            hint="record it with constant(array), or make it a parameter")
+    dtype = next((d for d in dtypes if d is not BOOL), dtypes[0] if dtypes else F32)
+    return full_value(cast(float, value), dtype)
+
+
+def full_value(value: float | Size, dtype: DType) -> Value:
+    """A scalar constant in the open graph; a symbolic size is read at run time."""
+    if isinstance(value, float) and dtype.sort not in ("float", "complex"):
+        raise OperatorError(f"the constant {value} meets a {dtype} tensor", hint="cast the tensor")
+    node = Node("full", (), {"value": value, "shape": (), "dtype": dtype})
+    return current().emit(node, (TensorType((), dtype),))[0]
+
+
+def cast_value(x: Value, dtype: DType) -> Value:
+    """`x` in `dtype`, by a cast node when it differs."""
+    return x if x.type.dtype is dtype else cast(Value, REGISTRY["cast"](x, dtype=dtype))
+
+
+def wide(x: Value) -> Value:
+    """`x` in f32 when it is narrower: what norms and sums of half precision compute in."""
+    return cast_value(x, F32) if x.type.dtype.sort == "float" and x.type.dtype.bits < 32 else x
+
+
+def infer(node: Node) -> Sequence[TensorType]:
+    """Output types of any node; the rule that `verify` takes."""
+    if (op := REGISTRY.get(node.op)) is None:
+        raise OperatorError(f"there is no operator '{node.op}'")
+    return op.infer_node(node)
+
+
+set_operator_hook(lambda name, args: cast(Value, REGISTRY[name](*args)))

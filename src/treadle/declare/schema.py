@@ -1,0 +1,201 @@
+"""Signatures as schemas: operands, attributes and samples read off a Python function."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import TypeAlias, cast
+
+import numpy as np
+
+from ..errors import DeclarationError, OperatorError
+from ..ir.dims import Dim
+from ..ir.graph import Attr, Blob, Value
+from ..ir.types import DType
+from .arrays import Array, blob
+
+Tensor: TypeAlias = "Value | Array"
+"""An optional operand as written in a signature: `mask: Tensor | None = None`."""
+Region: TypeAlias = "Callable[..., object]"
+"""A region as written in a signature; callers pass a closure."""
+MISSING = object()
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "int": (int,), "float": (float, int), "bool": (bool,), "str": (str,), "DType": (DType,),
+    "complex": (complex,), "Size": (int, Dim), "Blob": (Blob,), "None": (type(None),)}
+OPTIONAL_NOTES = ("Tensor | None", "Array | None", "Value | None")
+
+
+@dataclass(frozen=True, slots=True)
+class AttrSpec:
+    """One attribute: its annotation, default, and the check both imply."""
+
+    name: str
+    annotation: str
+    default: object
+    check: Callable[[object], bool]
+    floats: bool = False
+
+    def coerce(self, value: object) -> Attr:
+        """`value` in canonical form, or an error that names the annotation."""
+        value = canonical(value)
+        if isinstance(value, np.ndarray) and "Blob" in self.annotation:
+            value = blob(cast("Array", cast(object, value)))
+        if not self.check(value):
+            raise OperatorError(f"attribute {self.name}={value!r} is not {self.annotation}")
+        if self.floats and isinstance(value, int):
+            value = float(value)
+        return cast(Attr, value)
+
+
+def canonical(value: object) -> object:
+    """Lists become tuples and NumPy scalars Python numbers, so that equal attributes are equal."""
+    if isinstance(value, list | tuple):
+        return tuple([canonical(v) for v in cast("Sequence[object]", value)])
+    return cast("object", value.item()) if isinstance(value, np.generic) else value
+
+
+def _split_union(annotation: str) -> list[str]:
+    depth, parts = 0, [""]
+    for ch in annotation:
+        depth += (ch == "[") - (ch == "]")
+        if ch == "|" and not depth:
+            parts.append("")
+        else:
+            parts[-1] += ch
+    return [p.strip() for p in parts]
+
+
+def checker(annotation: str) -> Callable[[object], bool]:
+    """The test that an attribute annotation stands for; unknown annotations are errors."""
+    parts = _split_union(annotation)
+    if len(parts) > 1:
+        tests = [checker(p) for p in parts]
+        return lambda v: any(t(v) for t in tests)
+    if annotation.startswith("Literal["):
+        allowed: object = ast.literal_eval(f"({annotation[8:-1]},)")
+        return lambda v: isinstance(allowed, tuple) and v in allowed
+    if annotation.startswith("tuple[") and annotation.endswith(", ...]"):
+        item = checker(annotation[6:-6])
+        return lambda v: isinstance(v, tuple) and all(map(item, cast("tuple[object, ...]", v)))
+    if annotation == "Shape":
+        return checker("tuple[Size, ...]")
+    if annotation not in _PLAIN:
+        raise DeclarationError(f"attributes cannot be {annotation}",
+                               hint=f"use {', '.join(_PLAIN)}, Literal[..], tuple[X, ...]")
+    kinds = _PLAIN[annotation]
+    return lambda v: isinstance(v, kinds) and (bool in kinds or not isinstance(v, bool))
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The operands, attributes and regions that a signature declares.
+
+    A last operand annotated `Sequence[..]` is `variadic`: callers pass a list, `concat([a, b])`.
+    """
+
+    operands: tuple[str, ...]
+    variadic: bool
+    optional: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    attrs: Mapping[str, AttrSpec] = field(default_factory=dict[str, AttrSpec])
+
+    @property
+    def keywords(self) -> set[str]:
+        """Every keyword a call may give."""
+        return {*self.optional, *self.regions, *self.attrs}
+
+
+def read_schema(fn: FunctionType) -> Schema:
+    """Read the schema off `fn`: positional = operands, keyword-only = the rest by annotation."""
+    code, notes, defaults = fn.__code__, fn.__annotations__, fn.__kwdefaults__ or {}
+    n = code.co_argcount
+    names = code.co_varnames[:n + code.co_kwonlyargcount]
+    optional, regions, attrs = list[str](), list[str](), dict[str, AttrSpec]()
+    for name in names[n:]:
+        if (note := notes.get(name)) is None:
+            raise DeclarationError(f"{fn.__name__}: attribute '{name}' has no annotation")
+        if note in OPTIONAL_NOTES:
+            optional.append(name)
+        elif note == "Region":
+            regions.append(name)
+        else:
+            try:
+                kinds = _split_union(note)
+                floats = "float" in kinds and not {"int", "bool", "Size"} & {*kinds}
+                attrs[name] = AttrSpec(name, note, defaults.get(name, MISSING), checker(note),
+                                       floats)
+            except DeclarationError as e:
+                raise DeclarationError(f"{fn.__name__}: attribute '{name}': {e}") from None
+    if fn.__defaults__ or code.co_flags & 4:
+        raise DeclarationError(f"{fn.__name__}: operands have no defaults and no star",
+                               hint="optional ones are keyword-only: `mask: Tensor | None`; "
+                                    "any number of them is `xs: Sequence[Array]`")
+    lists = [i for i in range(n) if notes.get(names[i], "").startswith("Sequence[")]
+    if lists not in ([], [n - 1]):
+        raise DeclarationError(f"{fn.__name__}: only the last operand may be a Sequence")
+    return Schema(names[:n], bool(lists), tuple(optional), tuple(regions), attrs)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Operand types and attributes to test with; data is drawn from [low, high].
+
+    `expect` is the answer, written down independently of the body, or `module:function`, an
+    oracle in the tests' environment that takes the operands and the attributes.
+    """
+
+    types: tuple[str, ...]
+    attrs: Mapping[str, object]
+    low: float = -2.0
+    high: float = 2.0
+    data: Sequence[object] | None = None
+    expect: Sequence[object] | str | None = None
+    rtol: float = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """Literal sample data of a stated dtype."""
+
+    data: object
+    dtype: str
+
+
+def arr(data: object, dtype: str) -> Typed:
+    """Sample data of a dtype: `arr([1, 2], "i32")`."""
+    return Typed(data, dtype)
+
+
+def sample(*types: str, low: float = -2.0, high: float = 2.0, expect: str | None = None,
+           rtol: float = 1e-6, **attrs: object) -> Sample:
+    """A random sample: `sample("f32[4,8]", axis=0, expect="scipy.special:erf")`.
+
+    Optional operands are given as types, variadic ones as further types.
+    """
+    return Sample(types, attrs, low, high, expect=expect, rtol=rtol)
+
+
+def known(*data: object, expect: Sequence[object], rtol: float = 1e-6, **attrs: object) -> Sample:
+    """A sample with its answer: floats are f32, integers i64, unless `arr` says otherwise."""
+    return Sample((), attrs, data=data, expect=expect, rtol=rtol)
+
+
+def check_rule(owner: str, what: str, fn: Callable[..., object], extra: int, schema: Schema
+               ) -> None:
+    """A rule or lowering takes exactly the schema, after `extra` leading arguments."""
+    code = getattr(fn, "__code__", None)
+    if code is None:
+        return
+    n, k = code.co_argcount, code.co_kwonlyargcount
+    keywords = set(code.co_varnames[n:n + k])
+    where = f"{owner}: {what} {fn.__name__}"
+    if keywords != schema.keywords:
+        missing, surplus = schema.keywords - keywords, keywords - schema.keywords
+        parts = [f"{word} {', '.join(sorted(s))}" for word, s in
+                 (("lacks", missing), ("does not know", surplus)) if s]
+        raise DeclarationError(f"{where} {' and '.join(parts)}",
+                               hint="take every attribute by name; decline what you cannot do")
+    if not (code.co_flags & 4) and n != extra + len(schema.operands):
+        raise DeclarationError(f"{where} takes {n} operands, not {extra + len(schema.operands)}")
