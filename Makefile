@@ -8,8 +8,9 @@ PYTHON ?= $(firstword $(foreach p,python3.11 python3.12 python3.13 python3,$(she
     $(p) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' \
     >/dev/null 2>&1 && echo $(p))))
 ARGS ?=
+JOBS ?= 2
 
-.PHONY: setup run test lint bench docs stress
+.PHONY: setup run test lint format bench docs stress
 
 setup: $(STAMP)
 
@@ -24,14 +25,17 @@ run: $(STAMP)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+format: $(STAMP)
+	$(BIN)/ruff check --select I --fix .
+	$(BIN)/ruff format .
+
 test: lint
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal $(ARGS)
 
 bench: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '.[bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,bench]'
 	$(BIN)/python bench/run.py $(ARGS)
 
 docs: $(STAMP)
