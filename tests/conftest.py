@@ -1,0 +1,29 @@
+"""Options and fixtures that all tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true",
+                     help="rewrite the files of tests/golden with what the code gives now")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden("cse.ir", text)` compares text with tests/golden/cse.ir, or rewrites the file."""
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        assert path.exists(), f"{path} is missing: run pytest with --update-golden"
+        assert text == path.read_text("utf-8")
+
+    return check
