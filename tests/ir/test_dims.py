@@ -69,7 +69,8 @@ def test_evaluate_agrees_with_integer_arithmetic(tree: Tree, binding: Binding) -
 @given(trees)
 def test_text_reads_back_as_the_same_object(tree: Tree) -> None:
     size = size_of(tree)
-    assert parse_size(str(size)) is size or (isinstance(size, int) and parse_size(str(size)) == size)
+    again = parse_size(str(size))
+    assert again is size or (isinstance(size, int) and again == size)
 
 
 @settings(max_examples=150)

@@ -13,6 +13,8 @@ from .dims import Size, parse_size
 Shape: TypeAlias = tuple[Size, ...]
 Sort = Literal["bool", "uint", "int", "float", "complex", "string", "block", "host"]
 HostKind = Literal["seq", "opt", "map"]
+HOST_DEPTH = 16
+"""Deepest nesting of host dtypes that is read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,6 +191,8 @@ def parse_dtype(name: str) -> DType:
     """Read a dtype name, host dtypes included."""
     if (found := DTYPES.get(name) or _hosts.get(name)) is not None:
         return found
+    if name.count("(") > HOST_DEPTH:
+        raise ParseError(f"a dtype of more than {HOST_DEPTH} levels")
     kind, _, inner = name.partition("(")
     kinds: dict[str, HostKind] = {"seq": "seq", "opt": "opt", "map": "map"}
     if kind not in kinds or not inner.endswith(")"):
@@ -205,7 +209,14 @@ def _split(body: str) -> list[str]:
         if ch == "," and not depth:
             parts.append((body + ",")[start:i])
             start = i + 1
-    return [p for p in parts if p.strip()]
+    return parts if body.strip() else []
+
+
+def _axis_size(text: str) -> Size:
+    size = parse_size(text)
+    if isinstance(size, int) and size < 0:
+        raise ParseError(f"the size {size} is negative", hint="sizes are 0 or more")
+    return size
 
 
 @lru_cache(65536)
@@ -220,4 +231,4 @@ def parse_type(text: str) -> TensorType:
             break
     if cut <= 0 or depth:
         raise ParseError(f"not a tensor type: {text!r}", hint="write like f32[batch,64]")
-    return TensorType(tuple(map(parse_size, _split(text[cut + 1:-1]))), parse_dtype(text[:cut]))
+    return TensorType(tuple(map(_axis_size, _split(text[cut + 1:-1]))), parse_dtype(text[:cut]))
