@@ -1,0 +1,57 @@
+"""Run a graph by its meaning: NumPy bodies, one node after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..declare import evaluate
+from ..declare.arrays import Array
+from ..declare.evaluate import Binding, Watch
+from ..ir.graph import Graph, Node
+from ..ops.library import REGISTRY
+from .base import Claim
+
+
+class ReferenceProgram:
+    """A graph with its parameters."""
+
+    def __init__(self, graph: Graph, params: Mapping[str, Array]) -> None:
+        self.graph = graph
+        self._params = [params[v.name] for v in graph.params]
+        self._index = {v.name: i for i, v in enumerate(graph.params)}
+        evaluate.plan(graph)
+
+    def run(self, inputs: Sequence[Array], binding: Binding, watch: Watch | None = None
+            ) -> Sequence[Array]:
+        """Evaluate node by node."""
+        return evaluate.run(self.graph, [*inputs, *self._params], {}, binding, watch)
+
+    def set_param(self, name: str, array: Array) -> None:
+        """Replace a parameter between runs."""
+        self._params[self._index[name]] = array
+
+
+class Reference:
+    """The device that is always there and defines every other one's results."""
+
+    name = "reference"
+
+    def describe(self) -> str:
+        """NumPy and its version."""
+        return f"NumPy {np.__version__}, one operator after another"
+
+    def unavailable(self) -> str:
+        """Never."""
+        return ""
+
+    def claim(self, node: Node) -> Claim:
+        """Composites run through their bodies, all else through its own."""
+        op = REGISTRY[node.op]
+        return Claim("decomposed", "runs its body of operators") if op.kind == "composite" else (
+            Claim("native"))
+
+    def compile(self, graph: Graph, params: Mapping[str, Array]) -> ReferenceProgram:
+        """A program that interprets the graph."""
+        return ReferenceProgram(graph, params)

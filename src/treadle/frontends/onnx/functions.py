@@ -1,0 +1,70 @@
+"""Functions: a model's own, and the bodies that the ONNX standard publishes for operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx.defs
+from onnx import AttributeProto
+
+from ...ir.types import TensorType
+from .reading import DTYPE_OF
+
+_CODE_OF = {d: code for code, d in DTYPE_OF.items()}
+
+
+def bind_attributes(fn: onnx.FunctionProto, node: onnx.NodeProto,
+                    outer: Mapping[str, AttributeProto]) -> dict[str, AttributeProto]:
+    """What attribute references in the body of `fn` mean at this call."""
+    given = {a.name: outer[a.ref_attr_name] if a.ref_attr_name else a for a in node.attribute
+             if not a.ref_attr_name or a.ref_attr_name in outer}
+    return {**{a.name: a for a in fn.attribute_proto}, **given}
+
+
+def schema_function(node: onnx.NodeProto, domain: str, version: int,
+                    types: Sequence[TensorType | None]) -> onnx.FunctionProto | None:
+    """The standard's own body for an operator, or None."""
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+    if schema.has_function:
+        versions = [v for v in schema.function_opset_versions if v <= version]
+        data = schema.get_function_with_opset_version(max(versions)) if versions else b""
+    elif schema.has_context_dependent_function:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        data = schema.get_context_dependent_function_with_opset_version(
+            max(versions), node.SerializeToString(), _type_protos(types)) if versions else b""
+    else:
+        return None
+    if not data:
+        return None
+    fn = onnx.FunctionProto()
+    fn.ParseFromString(data)
+    return _with_defaults(fn, schema)
+
+
+def _with_defaults(fn: onnx.FunctionProto, schema: onnx.defs.OpSchema) -> onnx.FunctionProto:
+    """Published bodies refer to attributes whose defaults stand in the schema alone."""
+    have = {a.name for a in fn.attribute_proto}
+    for name, attr in schema.attributes.items():
+        if name not in have and attr.default_value.type != AttributeProto.UNDEFINED:
+            fn.attribute_proto.append(attr.default_value)
+    return fn
+
+
+def _type_protos(types: Sequence[TensorType | None]) -> list[bytes]:
+    out: list[bytes] = []
+    for t in types:
+        proto = onnx.TypeProto()
+        if t is not None and t.dtype in _CODE_OF:
+            proto.tensor_type.elem_type = _CODE_OF[t.dtype]
+            for size in t.shape:
+                dim = proto.tensor_type.shape.dim.add()
+                if isinstance(size, int):
+                    dim.dim_value = size
+                else:
+                    dim.dim_param = size.text
+        out.append(proto.SerializeToString())
+    return out

@@ -1,0 +1,1 @@
+"""Importer entries, one operator family a file."""

@@ -1,0 +1,1 @@
+"""Models, executables and what a user asks of them."""

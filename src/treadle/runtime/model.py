@@ -1,0 +1,124 @@
+"""A loaded model: a graph with its parameters, ready to compile for a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..backends.devices import usable
+from ..declare.arrays import Array
+from ..errors import DeviceError, ImportFailure
+from ..ir.graph import Graph
+from ..passes.pipeline import Pipeline
+from .executable import Executable, LateExecutable
+from .signature import Leaf, Signature
+
+PRECISIONS = ("f32",)
+
+
+@dataclass(slots=True)
+class Built:
+    """A graph, the data of its parameters, and remarks made while building it."""
+
+    graph: Graph
+    params: Mapping[str, Array]
+    notes: list[str] = field(default_factory=list[str])
+
+
+def signature_of(graph: Graph) -> Signature:
+    """The signature that a graph's leaves spell."""
+    names = graph.output_names or tuple(
+        v.name or f"output_{i}" for i, v in enumerate(graph.outputs))
+    return Signature(
+        tuple([Leaf(v.name, v.type.dtype, v.type.shape) for v in graph.inputs]),
+        tuple([Leaf(n, v.type.dtype, v.type.shape)
+               for n, v in zip(names, graph.outputs, strict=True)]))
+
+
+class Model:
+    """What `treadle.load` and `treadle.trace` give. `compile` makes it run on a device."""
+
+    def __init__(self, source: str, built: Built) -> None:
+        self.source = source
+        self.built = built
+        self.signature = signature_of(built.graph)
+
+    def __repr__(self) -> str:
+        return f"<Model {self.source}: {self.signature}>"
+
+    @property
+    def graph(self) -> Graph:
+        """The graph as loaded, before any pass."""
+        return self.built.graph
+
+    @property
+    def params(self) -> Mapping[str, Array]:
+        """Parameters by name."""
+        return self.built.params
+
+    def compile(self, device: str = "reference", *, precision: str = "f32",
+                pipeline: Pipeline | None = None) -> Executable:
+        """An executable for `device`.
+
+        `pipeline` replaces the standard passes, or carries hooks that print or time them.
+        """
+        check_precision(precision)
+        backend = usable(device)
+        done = (pipeline or Pipeline.standard()).run(self.built.graph, self.built.params)
+        program = backend.compile(done.graph, done.params)
+        return Executable(program, self.signature, backend, [*self.built.notes, *done.report])
+
+
+class Binder(Protocol):
+    """What builds a late-bound model's graph, and learns what the graph depends on."""
+
+    statics: set[str]
+    by_shape: bool
+    reason: str
+
+    def __call__(self, arrays: Mapping[str, Array]) -> Built:
+        """The graph for inputs like these."""
+        ...
+
+
+class LateModel:
+    """A model whose graph needs the values or shapes of some inputs first.
+
+    It has the interface of `Model`, except that its graph exists only after `bind`.
+    """
+
+    def __init__(self, source: str, signature: Signature, binder: Binder) -> None:
+        self.source, self.signature, self.binder = source, signature, binder
+
+    def __repr__(self) -> str:
+        return f"<Model {self.source}, built at its first run: {self.signature}>"
+
+    @property
+    def graph(self) -> Graph:
+        """An error that says why there is none yet."""
+        raise ImportFailure(f"{self.source} has no graph yet: {self.binder.reason}",
+                            hint="bind(arrays) builds it for inputs like these")
+
+    def bind(self, arrays: Mapping[str, Array]) -> Model:
+        """The model for inputs of these shapes and, where it depends on them, values."""
+        return Model(self.source, self.binder(arrays))
+
+    def compile(self, device: str = "reference", *, precision: str = "f32",
+                pipeline: Pipeline | None = None) -> LateExecutable:
+        """An executable that specialises itself at each new binding."""
+        check_precision(precision)
+        names = [leaf.name for leaf in self.signature.inputs]
+
+        def specialise(arrays: Sequence[Array]) -> Executable:
+            bound = self.bind(dict(zip(names, arrays, strict=True)))
+            return bound.compile(device, precision=precision, pipeline=pipeline)
+
+        return LateExecutable(self.signature, usable(device), self.binder, specialise)
+
+
+def check_precision(precision: str) -> None:
+    """Refuse a precision policy that does not exist."""
+    if precision not in PRECISIONS:
+        raise DeviceError(f"there is no precision policy '{precision}'",
+                          hint=f"one of {', '.join(PRECISIONS)}")

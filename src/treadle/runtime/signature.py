@@ -1,0 +1,140 @@
+"""What a model takes and gives, and how a caller's arrays are bound to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..declare.arrays import Array, dtype_of_array, host, np_dtype
+from ..errors import BindingError, OperatorError
+from ..ir.dims import Dim, evaluate, symbol_name
+from ..ir.types import STRING, DType, Shape, shape_text
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A named input or output; `shape` is None while its rank is not known."""
+
+    name: str
+    dtype: DType
+    shape: Shape | None
+
+    def __str__(self) -> str:
+        shown = "[*]" if self.shape is None else shape_text(self.shape)
+        return f"{self.name}: {self.dtype}{shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The inputs and outputs of a model, in order."""
+
+    inputs: tuple[Leaf, ...]
+    outputs: tuple[Leaf, ...]
+
+    def __str__(self) -> str:
+        return (f"({', '.join(map(str, self.inputs))}) -> "
+                f"({', '.join(map(str, self.outputs))})")
+
+    def arrange(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Array]:
+        """One array for each input, from positional arguments, a dict, or names."""
+        if len(args) == 1 and isinstance(args[0], Mapping) and not named:
+            args, named = (), args[0]
+        names = [leaf.name for leaf in self.inputs]
+        if len(args) > len(names):
+            raise BindingError(f"{len(args)} inputs given, the model takes {len(names)}",
+                               hint=f"it takes {self}")
+        given = dict(zip(names, args, strict=False))
+        if twice := sorted(given.keys() & named.keys()):
+            raise BindingError(f"input '{twice[0]}' is given by position and by name")
+        given.update(named)
+        if extra := [n for n in given if n not in names]:
+            raise BindingError(f"there is no input '{extra[0]}'", hint=f"the model takes {self}")
+        if missing := [n for n in names if n not in given]:
+            raise BindingError(f"input '{missing[0]}' is missing", hint=f"the model takes {self}")
+        return [as_array(leaf, given[leaf.name]) for leaf in self.inputs]
+
+    def bind(self, arrays: Sequence[Array]) -> dict[str, int]:
+        """The sizes that the arrays give to symbols; a disagreement names both inputs."""
+        found: dict[str, int] = {}
+        source: dict[str, str] = {}
+        for leaf, array in zip(self.inputs, arrays, strict=True):
+            if leaf.shape is None or leaf.dtype.sort == "host":
+                continue
+            if array.ndim != len(leaf.shape):
+                raise BindingError(f"input {leaf} has rank {len(leaf.shape)}, the given array has "
+                                   f"rank {array.ndim}: {list(array.shape)}")
+            for size, n in zip(leaf.shape, array.shape, strict=True):
+                if (name := symbol_name(size)) is None:
+                    continue
+                if found.setdefault(name, n) != n:
+                    raise BindingError(
+                        f"the size {name} is {found[name]} in input '{source[name]}' and {n} in "
+                        f"input '{leaf.name}'", hint=f"the model takes {self}")
+                source.setdefault(name, leaf.name)
+        self._check_shapes(arrays, found)
+        return found
+
+    def _check_shapes(self, arrays: Sequence[Array], binding: Mapping[str, int]) -> None:
+        for leaf, array in zip(self.inputs, arrays, strict=True):
+            for axis, size in enumerate(leaf.shape or ()):
+                if isinstance(size, Dim) and symbol_name(size) is None and not all(
+                        s in binding for s in _symbols(size)):
+                    continue
+                want = evaluate(size, binding)
+                if want != array.shape[axis]:
+                    shown = f"{want}" if isinstance(size, int) else f"{size} = {want}"
+                    raise BindingError(f"input {leaf}: axis {axis} must be {shown}, the given "
+                                       f"array is {list(array.shape)}")
+
+
+def _symbols(size: Dim) -> set[str]:
+    from ..ir.dims import symbols
+
+    return set(symbols(size))
+
+
+def as_array(leaf: Leaf, given: Any) -> Array:  # noqa: ANN401 - what callers have
+    """A caller's value as an array of the leaf's dtype; another dtype is an error, not a cast."""
+    if leaf.dtype.sort == "host":
+        return given if isinstance(given, np.ndarray) and given.dtype == object else host(given)
+    if isinstance(given, int | float | complex | bool | list | tuple | str):
+        return _from_python(leaf, given)
+    if not isinstance(given, np.ndarray | np.generic):
+        if not hasattr(given, "__dlpack__"):
+            raise BindingError(f"input {leaf}: {type(given).__name__} is no array",
+                               hint="give a NumPy array or anything with __dlpack__")
+        given = _from_dlpack(leaf, given)
+    array = np.asarray(given)
+    try:
+        dtype = dtype_of_array(array)
+    except (OperatorError, AttributeError) as e:
+        raise BindingError(f"input {leaf}: {getattr(e, 'message', e)}") from None
+    if dtype is not leaf.dtype:
+        raise BindingError(f"input {leaf}: the given array has dtype {dtype}",
+                           hint=f"convert it: array.astype('{np_dtype(leaf.dtype).name}')")
+    if dtype is STRING and array.dtype.kind in "US":
+        return array.astype(object)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _from_python(leaf: Leaf, given: object) -> Array:
+    try:
+        if leaf.dtype is STRING:
+            return np.asarray(given, object)
+        natural = np.asarray(given)
+        if natural.dtype.kind == "f" and leaf.dtype.sort in ("int", "uint", "bool"):
+            raise BindingError(f"input {leaf}: the given numbers are not whole")
+        return natural.astype(np_dtype(leaf.dtype))
+    except (ValueError, TypeError, OverflowError) as e:
+        raise BindingError(f"input {leaf}: {e}") from None
+
+
+def _from_dlpack(leaf: Leaf, given: Any) -> Array:  # noqa: ANN401 - a foreign array
+    try:
+        return np.from_dlpack(given)
+    except (RuntimeError, BufferError, TypeError, ValueError) as e:
+        raise BindingError(f"input {leaf}: its DLPack capsule cannot be read: {e}",
+                           hint="move it to the CPU and detach it first") from None
