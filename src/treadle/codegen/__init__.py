@@ -1,0 +1,1 @@
+"""Printers: loop IR and templates to text, and text to code; no operator knowledge."""

@@ -1,0 +1,184 @@
+"""Compiles module text to object code and loads it."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import re
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from ...errors import TreadleError
+from .target import Target
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
+
+_MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
+"""How an object file begins on Linux (ELF) and macOS (Mach-O, 64 bits)."""
+_LABEL = re.compile(r"^([A-Za-z_$.][\w$.]*):", re.MULTILINE)
+_FUSED = re.compile(r"^\s+v?(?:fmadd|fmla|fnmadd|dp|pmaddwd|dot)\w*|^\s+[su]dot\b"
+                    r"|^\s+vp?(?:fn?madd|dp|maddwd|maddubsw)\w*", re.MULTILINE)
+_STACK = re.compile(r"^\s+(?:v?mov[au]p[sd]|vmovdq[au]\w*)\s[^\n]*\(%r[sb]p\)"
+                    r"|^\s+(?:ldr|str|ldp|stp|ldur|stur)\s+q\d+,[^\n]*\[(?:sp|x29)", re.MULTILINE)
+
+
+class CompileError(TreadleError):
+    """Generated code that LLVM rejects: a defect of treadle, not of the model."""
+
+
+class ObjectCache(Protocol):
+    """Keeps object code by key; `get` gives None for what it does not have."""
+
+    def get(self, key: str) -> bytes | None:
+        """The object stored under a key."""
+        ...
+
+    def put(self, key: str, code: bytes) -> None:
+        """Store an object."""
+        ...
+
+
+class MemoryCache:
+    """An object cache that lives as long as the process."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, bytes] = {}
+
+    def get(self, key: str) -> bytes | None:
+        """The object stored under a key."""
+        return self._objects.get(key)
+
+    def put(self, key: str, code: bytes) -> None:
+        """Store an object."""
+        self._objects[key] = code
+
+
+class Spills(NamedTuple):
+    """Vector moves to or from the stack, and multiply-adds, of one function."""
+
+    moves: int
+    multiply_adds: int
+
+
+@functools.cache
+def _llvm_version() -> str:
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    return f"{llvmlite.__version__}/{'.'.join(map(str, llvm.llvm_version_info))}"
+
+
+def object_key(text: str, target: Target) -> str:
+    """The key of compiled code: a hash of its text, the target, and LLVM's version."""
+    about = f"{_llvm_version()}\n{target.key}\n"
+    return hashlib.blake2b(about.encode() + text.encode(), digest_size=20).hexdigest()
+
+
+def optimise(text: str, target: Target, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    """Parse, verify, and run the few passes that pay for themselves on generated kernels.
+
+    Raises `CompileError` with LLVM's message and the line that it complains about.
+    """
+    import llvmlite.binding as llvm
+
+    # A context of its own: LLVM's global one is not safe to share and never shrinks.
+    try:
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.triple, module.data_layout = target.triple, str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(f"LLVM rejects generated code: {error}{_quote(text, str(error))}",
+                           hint="please report this as a defect of treadle") from None
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_simplify_cfg_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_new_gvn_pass()
+    passes.add_dead_code_elimination_pass()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2)))
+    return module
+
+
+def _quote(text: str, message: str) -> str:
+    """The line of `text` named by a parser message such as `<string>:12:5: error`."""
+    found = re.search(r":(\d+):\d+: error", message)
+    lines = text.splitlines()
+    number = int(found.group(1)) if found else 0
+    return f"\n  line {number}: {lines[number - 1]}" if 0 < number <= len(lines) else ""
+
+
+def compile_object(text: str, target: Target, cache: ObjectCache | None = None) -> bytes:
+    """Object code of a module, from the cache if it is there."""
+    key = object_key(text, target)
+    if cache is not None and (code := cache.get(key)) is not None:
+        return code
+    machine = target.machine()
+    code = machine.emit_object(optimise(text, target, machine))
+    if cache is not None:
+        cache.put(key, code)
+    return code
+
+
+def assembly(text: str, target: Target) -> str:
+    """The assembly text of a module."""
+    machine = target.machine()
+    return machine.emit_assembly(optimise(text, target, machine))
+
+
+def spills(assembly_text: str) -> dict[str, Spills]:
+    """Per function with multiply-adds: how many vector moves touch the stack (x86, AArch64)."""
+    marks = [m for m in _LABEL.finditer(assembly_text) if not m.group(1).startswith(".")]
+    ends = [m.start() for m in marks[1:]] + [len(assembly_text)]
+    found: dict[str, Spills] = {}
+    for mark, end in zip(marks, ends, strict=True):
+        body = assembly_text[mark.end():end]
+        if count := len(_FUSED.findall(body)):
+            found[mark.group(1)] = Spills(len(_STACK.findall(body)), count)
+    return found
+
+
+class Program:
+    """Loaded code. It stays loaded while this or a callable of `function` is alive."""
+
+    _lock = threading.Lock()
+
+    def __init__(self, code: bytes, target: Target) -> None:
+        """Load object code that `compile_object` made for this processor.
+
+        LLVM crashes on damaged code, so a cache that outlives the process verifies a checksum
+        first; this refuses only what is no object file at all.
+        """
+        import llvmlite.binding as llvm
+
+        if not code.startswith(_MAGIC):
+            raise CompileError("object code does not load: it is not an object file",
+                               hint="delete the cache directory")
+        with Program._lock:
+            empty = llvm.parse_assembly("", llvm.create_context())
+            # llvmlite's memory manager keeps all sections within reach of the small code model.
+            self._engine = llvm.create_mcjit_compiler(empty, target.machine(), use_lmm=True)
+            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+            self._engine.finalize_object()
+
+    def address(self, name: str) -> int:
+        """The address of an external function or datum; raises `CompileError` if there is none."""
+        with Program._lock:
+            found = (self._engine.get_function_address(name)
+                     or self._engine.get_global_value_address(name))
+        if not found:
+            raise CompileError(f"compiled code has no symbol '{name}'")
+        return found
+
+    def function(self, name: str, result: type | None, *parameters: type) -> Callable[..., int]:
+        """A function as a Python callable of ctypes types; it runs without the GIL."""
+        found = ctypes.CFUNCTYPE(result, *parameters)(self.address(name))
+        found.program = self  # type: ignore[attr-defined]
+        return found
+
+
+def build(text: str, target: Target, cache: ObjectCache | None = None) -> Program:
+    """Compile and load a module for the processor of this process."""
+    return Program(compile_object(text, target, cache), target)
