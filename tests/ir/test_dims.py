@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from treadle.errors import ParseError
@@ -26,6 +26,7 @@ from treadle.ir.dims import (
     symbol_name,
     symbols,
 )
+from treadle.ir.types import parse_type
 
 NAMES = ("past", "seq", "n")
 Binding = dict[str, int]
@@ -126,6 +127,18 @@ def test_the_pool_does_not_keep_dims_alive() -> None:
     assert text == name and sym(name) is sym(name)
 
 
+@given(st.text(max_size=12))
+@example("a b/c:0")
+@example("lambda")
+@example("x]>,(\"\\\n")
+@example("ﬁ")
+def test_any_name_may_name_a_symbol(name: str) -> None:
+    n = sym(name)
+    assert parse_size(str(n)) is n
+    assert parse_size(str(4 * n // 3 + 1)) is 4 * n // 3 + 1
+    assert parse_type(f"f32[{n},2]").shape == (n, 2)
+
+
 def test_symbol_name() -> None:
     n = sym("n")
     assert symbol_name(n) == "n"
@@ -144,7 +157,7 @@ def test_a_missing_symbol_is_a_key_error() -> None:
         evaluate(sym("seq") + 1, {"past": 1})
 
 
-@pytest.mark.parametrize("text", ["", "n+", "1.5", "n/2", "n//0", "n//-1", "f(n)", "min(n)", "'n'",
+@pytest.mark.parametrize("text", ["", "n+", "1.5", "n/2", "n//0", "n//-1", "f(n)", "min(n)", "b'n'",
                                   "n if n else 1", "True", "n**2", "n" * 5000, "(" * 500, "-",
                                   "min(1,2,3)", "n\0", "٣n!", "[n]", "n;m", "+" * 4000 + "n"])
 def test_what_is_not_a_size_is_a_parse_error(text: str) -> None:

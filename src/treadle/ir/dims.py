@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from keyword import iskeyword
 from typing import NamedTuple, TypeAlias, final
 from weakref import WeakValueDictionary
 
@@ -18,6 +20,17 @@ TEXT_LIMIT = 4096
 """Longest size text that is read; a hostile file cannot make the parser recurse deeper."""
 
 
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
+
+
+@lru_cache(4096)
+def _symbol_text(name: str) -> str:
+    """A symbol's name; one that is no identifier is quoted, without characters that delimit."""
+    if _PLAIN_NAME.match(name) and not iskeyword(name):
+        return name
+    return re.sub(r"[][<>(),+*/-]", lambda m: f"\\u{ord(m[0]):04x}", ascii(name))
+
+
 class Atom(NamedTuple):
     """One factor of a term: a symbol, or `//`, `min`, `max` of two sizes."""
 
@@ -27,7 +40,7 @@ class Atom(NamedTuple):
 
     def __str__(self) -> str:
         if self.op == "sym":
-            return self.name
+            return _symbol_text(self.name)
         a, b = map(str, self.args)
         return f"(({a})//({b}))" if self.op == "//" else f"{self.op}({a},{b})"
 
@@ -283,7 +296,7 @@ def _from_ast(e: ast.expr) -> Size:
     match e:
         case ast.Constant(value=int() as n) if not isinstance(n, bool):
             return n
-        case ast.Name(id=name):
+        case ast.Name(id=name) | ast.Constant(value=str() as name):
             return sym(name)
         case ast.UnaryOp(op=ast.USub(), operand=a):
             return _mul(-1, _from_ast(a))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TypeVar
 
 from ..errors import ParseError
@@ -34,7 +33,7 @@ def _parse_blob(token: str) -> Blob:
     shape = tuple([s for s in type_.shape if isinstance(s, int)])
     try:
         data = base64.b64decode(body, validate=True)
-    except binascii.Error:
+    except ValueError:
         raise ParseError(f"the bytes of blob {head} are not base64") from None
     if len(shape) != type_.rank:
         raise ParseError(f"the blob {head} has a symbolic size")
@@ -50,12 +49,21 @@ class _Parser:
         self.values: dict[str, Value] = {}
 
     def fail(self, wanted: str) -> ParseError:
+        return self.wrong(f"expected {wanted}, got {self.tokens[self.i]!r}")
+
+    def wrong(self, what: str, hint: str = "") -> ParseError:
         """An error that shows the line; positions are found again only here."""
         starts = [m.start() for m in _TOKEN.finditer(self.text)] + [len(self.text)] * 3
         line = self.text.count("\n", 0, starts[self.i])
-        shown = (self.text.splitlines() or [""])[min(line, self.text.count("\n"))].strip()
-        return ParseError(f"line {line + 1}: expected {wanted}, got {self.tokens[self.i]!r}\n"
-                          f"  {shown}")
+        return ParseError(f"line {line + 1}: {what}\n  {self.text.split(chr(10))[line].strip()}",
+                          hint=hint)
+
+    def read(self, fn: Callable[[str], R], text: str) -> R:
+        """Read part of the token here; an error gains the line."""
+        try:
+            return fn(text)
+        except ParseError as e:
+            raise self.wrong(e.message, e.hint) from None
 
     def next(self) -> str:
         self.i += 1
@@ -118,7 +126,8 @@ class _Parser:
         self.i += 1
         self.need(":")
         short = "" if name[1:].isdigit() else name[1:]
-        self.values[name] = value = Value(parse_type(self.next()), short)
+        self.values[name] = value = Value(self.read(parse_type, self.tokens[self.i]), short)
+        self.i += 1
         return value
 
     def leaf(self) -> Value:
@@ -133,45 +142,58 @@ class _Parser:
             return tuple(self.group(self.attr))
         if (text := self.string()) is not None:
             return text
+        if token == "complex" and self.tokens[self.i + 1] == "(":
+            return self.complex()
+        value = _WORDS[token] if token in _WORDS else self.plain(token)
         self.i += 1
-        if token == "complex" and self.tokens[self.i] == "(":
-            re_, im = (float(self.next_number(x)) for x in self.group(self.attr))
-            return complex(re_, im)
-        if token in _WORDS:
-            return _WORDS[token]
+        return value
+
+    def plain(self, token: str) -> Attr:
         if token in DTYPES:
             return DTYPES[token]
         if token[:5] == "blob<":
-            return _parse_blob(token)
+            return self.read(_parse_blob, token)
         if token[:1] == "<":
-            inner = token[1:-1]
-            return parse_dtype(inner) if inner[:4] in ("seq(", "opt(", "map(") else (
-                parse_size(inner))
-        return self.number(token)
-
-    def next_number(self, x: Attr) -> float:
-        if not isinstance(x, int | float):
-            raise self.fail("a number")
-        return x
-
-    def number(self, token: str) -> Attr:
+            host = token[1:5] in ("seq(", "opt(", "map(")
+            return self.read(parse_dtype if host else parse_size, token[1:-1])
         try:
             return float(token) if any(c in token for c in ".en") else int(token)
         except ValueError:
-            self.i -= 1
             raise self.fail("an attribute value") from None
 
-    def pair(self) -> tuple[str, Attr]:
-        key = self.next()
-        self.need("=")
-        return key, self.attr()
+    def complex(self) -> complex:
+        self.i += 1
+        parts = [float(x) for x in self.group(self.attr) if isinstance(x, float)]
+        if len(parts) != 2:
+            raise self.wrong("a complex number has two floating parts")
+        return complex(*parts)
 
-    def operand(self) -> tuple[str, Value]:
-        if self.tokens[self.i][:1] == "%":
-            return "", self.ref()
-        key = self.next()
+    def attrs(self) -> dict[str, Attr]:
+        out: dict[str, Attr] = {}
+
+        def pair() -> None:
+            key = self.key(out)
+            out[key] = self.attr()
+
+        self.group(pair, "{", "}")
+        return out
+
+    def key(self, taken: Container[str]) -> str:
+        if (key := self.tokens[self.i]) in taken or not key.isidentifier():
+            raise self.fail("a new keyword")
+        self.i += 1
         self.need("=")
-        return key, self.ref()
+        return key
+
+    def operands(self) -> tuple[tuple[Value, ...], tuple[str, ...]]:
+        keys: list[str] = []
+
+        def operand() -> Value:
+            if keys or self.tokens[self.i][:1] != "%":
+                keys.append(self.key(keys))
+            return self.ref()
+
+        return tuple(self.group(operand)), tuple(keys)
 
     def defined(self) -> list[Value]:
         outputs = [self.define()]
@@ -183,16 +205,13 @@ class _Parser:
     def node(self) -> Node:
         outputs = self.defined()
         op = self.next()
-        operands = self.group(self.operand)
-        attrs = dict(self.group(self.pair, "{", "}")) if self.tokens[self.i] == "{" else {}
-        node = Node(op, tuple([v for _, v in operands]), attrs,
-                    keys=tuple([k for k, _ in operands if k]))
+        inputs, keys = self.operands()
+        node = Node(op, inputs, self.attrs() if self.tokens[self.i] == "{" else {}, keys=keys)
         if self.take("@"):
             node.loc = self.word()
         regions: dict[str, Graph] = {}
         while self.tokens[self.i + 1] == "=" and self.tokens[self.i + 2] == "graph":
-            key = self.next()
-            self.need("=")
+            key = self.key(regions)
             regions[key] = self.graph()
         for i, value in enumerate(outputs):
             value.producer, value.index = node, i
