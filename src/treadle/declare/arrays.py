@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..errors import OperatorError
 from ..ir.graph import Blob
 from ..ir.types import DTYPES, F32, STRING, DType, Shape, TensorType, host_dtype
+from .hosts import Elem, join_elems
 
 Array: TypeAlias = npt.NDArray[Any]  # element types are data here: no static dtype exists
 
@@ -51,13 +52,26 @@ def dtype_of_array(array: Array) -> DType:
         return found
     if array.dtype.kind in "US" or (array.dtype.kind == "O" and _holds_strings(array)):
         return STRING
-    if array.dtype.kind == "O":
-        return host_dtype("seq") if isinstance(array.item(), list) else host_dtype("opt")
+    if array.dtype.kind == "O" and not array.ndim:
+        return _host_dtype(array.item())
     native = array.dtype.newbyteorder("=")
     if native in _BY_NUMPY:
         return _BY_NUMPY[native]
     raise OperatorError(f"arrays of {array.dtype} are not supported",
                         hint=f"use one of {', '.join(d.name for d in _BY_NUMPY.values())}")
+
+
+def _host_dtype(value: object) -> DType:
+    if isinstance(value, dict):
+        return host_dtype("map")
+    if value is None or not isinstance(value, list):
+        inner = None if value is None else type_of(cast(Array, value))
+        return Elem(inner.dtype if inner else None, inner, inner is None).host("opt").dtype
+    elem = Elem(None, empty=True)
+    for item in cast("list[Array]", value):
+        inner = type_of(item)
+        elem = join_elems(elem, Elem(inner.dtype, inner))
+    return elem.host("seq").dtype
 
 
 def _holds_strings(array: Array) -> bool:

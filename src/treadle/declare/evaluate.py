@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ..errors import OperatorError, RunError
-from ..ir.dims import Dim, symbol_name
+from ..ir.dims import Dim, symbol_name, symbols
 from ..ir.dims import evaluate as bind_size
 from ..ir.graph import Attr, Graph, Node, Value
 from ..ir.types import TensorType
@@ -126,7 +125,7 @@ def apply(node: Node, op: OpDef, arrays: Sequence[Array], attrs: Mapping[str, At
         return run(op.body_graph(inner), arrays, {}, dict(binding))
     split = len(arrays) - len(node.keys)
     named = dict(zip(node.keys, arrays[split:], strict=True))
-    regions = {k: partial(_region, g, env, binding) for k, g in node.regions.items()}
+    regions = {k: RegionCall(g, env, binding) for k, g in node.regions.items()}
     out = op.body(*op.group(arrays[:split]), **named, **attrs, **regions)
     many = isinstance(out, tuple | list)
     return _exact(cast("Sequence[object]", out) if many else (out,), node)
@@ -140,8 +139,23 @@ def _exact(outputs: Sequence[object], node: Node) -> tuple[Array, ...]:
                   for a in outputs])
 
 
-def _region(g: Graph, outer: Mapping[Value, Array], binding: Binding, *args: Array) -> object:
-    return run(g, args, outer, dict(binding))
+class RegionCall:
+    """A region as the body of its operator sees it: a callable on arrays."""
+
+    __slots__ = ("binding", "graph", "outer")
+
+    def __init__(self, graph: Graph, outer: Mapping[Value, Array], binding: Binding) -> None:
+        self.graph, self.outer, self.binding = graph, outer, binding
+
+    def __call__(self, *args: Array) -> tuple[Array, ...]:
+        """The outputs of one run; sizes that it makes stay inside."""
+        return run(self.graph, args, self.outer, dict(self.binding))
+
+    def blank(self, index: int) -> Array:
+        """Zeros of the type of output `index`; sizes that only a run could tell are 0."""
+        t = self.graph.outputs[index].type
+        known = {**{s: 0 for d in t.shape for s in symbols(d)}, **self.binding}
+        return np.zeros(tuple([max(bind_size(d, known), 0) for d in t.shape]), np_dtype(t.dtype))
 
 
 def _elementwise(op: OpDef, arrays: Sequence[Array], attrs: Mapping[str, Attr]

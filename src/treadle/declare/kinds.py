@@ -168,14 +168,16 @@ def composite(*, samples: Sequence[Sample]) -> Declarer[Value]:
 
 
 def structured(*, types: Rule, samples: Sequence[Sample], vjp: Rule | None = None,
-               jvp: Rule | None = None, vmap: Rule | None = None, args: Rule | None = None
-               ) -> Declarer[Array]:
+               jvp: Rule | None = None, vmap: Rule | None = None, args: Rule | None = None,
+               settle: Rule | None = None) -> Declarer[Array]:
     """An operator whose rules nothing can derive.
 
-    `vjp(g.., *operands)`, `jvp(t.., *operands)` and `vmap` are optional; `args(*operand types,
-    **attrs)` types the inputs of its regions.
+    `vjp(g.., *operands)`, `jvp(t.., *operands)` and `vmap` are optional. `args(*operand types,
+    **attrs)` types the inputs of its regions; `settle(region, **attrs)` gives the types that they
+    need after a look at what the region makes of them.
     """
-    wrap = _declare("structured", samples, types=types, vjp=vjp, jvp=jvp, vmap=vmap, args=args)
+    wrap = _declare("structured", samples, types=types, vjp=vjp, jvp=jvp, vmap=vmap, args=args,
+                    settle=settle)
     return cast("Declarer[Array]", wrap)
 
 

@@ -53,7 +53,7 @@ class OpDef:
             raise DeclarationError(f"{self.name}: declared twice",
                                    hint=f"the first is in {REGISTRY[self.name].body.__module__}")
         for what, rule in self.rules.items():
-            if what not in ("derivative", "args"):
+            if what not in ("derivative", "args", "settle"):
                 check_rule(self.name, f"{what} rule", rule, what != "types", self.schema)
 
     def __repr__(self) -> str:
@@ -109,7 +109,8 @@ class OpDef:
         values = self._lift((*args, *named.values()))
         if self.kind == "elementwise":
             values = self._promote(values)
-        regions = self._trace_regions(bodies, values, attrs, builder) if bodies else {}
+        regions = self._trace_regions(bodies, values, tuple(named), attrs, builder) if (
+            bodies) else {}
         node = Node(self.name, values, attrs, (), tuple(named), regions,
                     builder.loc or caller())
         if self.kind == "composite" and builder.expand(node):
@@ -129,18 +130,31 @@ class OpDef:
         raise OperatorError(f"{self.name} takes {len(self.schema.operands)} operands "
                             f"({', '.join(self.schema.operands)}), got {len(args)}")
 
-    def _trace_regions(self, bodies: Mapping[str, Rule], values: Sequence[Value], attrs: Attrs,
-                       builder: Builder) -> dict[str, Graph]:
-        """Trace each closure on the types that the `args` rule states, or on nothing."""
-        rule = self.rules.get("args")
+    def _trace_regions(self, bodies: Mapping[str, Rule], values: Sequence[Value],
+                       keys: tuple[str, ...], attrs: Attrs, builder: Builder
+                       ) -> dict[str, Graph]:
+        """Trace each closure on the types that the `args` rule states, or on nothing.
+
+        A `settle(region, **attrs)` rule may then ask for other input types: the first region is
+        traced again until they stay, and further regions get the same types.
+        """
+        split = len(values) - len(keys)
         types = [v.type for v in values]
-        args = cast("Sequence[TensorType]", rule(*self.group(types), **attrs)) if rule else ()
+        named = dict(zip(keys, types[split:], strict=True))
+        rule, settle = self.rules.get("args"), self.rules.get("settle")
+        args = cast("Sequence[TensorType]", rule(*self.group(types[:split]), **named, **attrs)
+                    ) if rule else ()
         regions = dict[str, Graph]()
-        for key, body in bodies.items():
-            with Builder(key, builder.expand) as inner:
-                inner.loc = builder.loc
-                operands = [inner.input(f"a{i}", t) for i, t in enumerate(args)]
-                regions[key] = inner.finish(cast("Sequence[Value]", body(*operands)))
+        for key in self.schema.regions:
+            if (body := bodies.get(key)) is None:
+                continue
+            regions[key] = _trace_region(key, body, args, builder)
+            while settle and len(regions) == 1:
+                wider = cast("Sequence[TensorType]", settle(regions[key], **attrs))
+                if tuple(wider) == tuple(args):
+                    break
+                args = wider
+                regions[key] = _trace_region(key, body, args, builder)
         return regions
 
     def bind(self, kw: Mapping[str, object]
@@ -259,6 +273,13 @@ class OpDef:
         else:
             shape = broadcast([t.shape for t in types]) if types else ()
         return [TensorType(shape, r.dtype) for r in roots]
+
+
+def _trace_region(name: str, body: Rule, types: Sequence[TensorType], builder: Builder) -> Graph:
+    with Builder(name, builder.expand) as inner:
+        inner.loc = builder.loc
+        operands = [inner.input(f"a{i}", t) for i, t in enumerate(types)]
+        return inner.finish(cast("Sequence[Value]", body(*operands)))
 
 
 def _reduction_type(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
