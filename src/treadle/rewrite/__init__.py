@@ -1,0 +1,1 @@
+"""Named equations between expressions, and the driver that applies them."""

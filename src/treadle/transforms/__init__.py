@@ -1,0 +1,1 @@
+"""Graph to graph transforms, driven by the kinds of the operators and their rules."""
