@@ -89,9 +89,9 @@ register_custom("treadle.scaled", _scaled, types=_scaled_type, vjp=_scaled_back)
 
 @structured(types=_custom_types, vjp=_custom_back, samples=[
     known([1.0, -2.0], name="treadle.scaled", attrs=(("by", 3.0),), expect=[[3.0, -6.0]])])
-def custom(xs: Sequence[Array], *, name: str,
-           attrs: tuple[tuple[int | float | bool | str | None | tuple[int | float | bool | str, ...],
-                              ...], ...] = ()) -> tuple[Array, ...]:
+def custom(xs: Sequence[Array], *, name: str, attrs: tuple[tuple[
+        int | float | bool | str | None | tuple[int | float | bool | str, ...], ...], ...] = ()
+        ) -> tuple[Array, ...]:
     """The user operator `name`, which `register_custom` gave a body.
 
     `attrs` is pairs of a name and a value, passed to its body and rules as keywords.
