@@ -147,7 +147,7 @@ def _size_op(s: Scalar, args: tuple[object, ...]) -> object:
         return sizes[0]
     if s.op == "neg":
         return -sizes[0]
-    if s.dtype.sort == "bool" and PRIMS[s.op].rule == "compare":
+    if s.dtype.sort == "bool" and PRIMS[s.op].rule in ("compare", "order"):
         return _decide(s.op, sizes[0], sizes[1])
     if (fn := _SIZE_OPS.get(s.op)) is None:
         raise _Unknown

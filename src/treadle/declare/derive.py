@@ -60,8 +60,11 @@ def _pow(a: Scalar, b: Scalar) -> tuple[Num, Num]:
 
 
 def _atan2(y: Scalar, x: Scalar) -> tuple[Num, Num]:
-    r = x * x + y * y
-    return x / r, -y / r
+    """0 at the origin; scaled by the larger operand, so that no square overflows."""
+    scale = m.max_(m.abs_(x), m.abs_(y))
+    v, u = y / scale, x / scale
+    r = (u * u + v * v) * scale
+    return m.where(scale > 0, u / r, 0), m.where(scale > 0, -v / r, 0)
 
 
 BINARY: dict[str, Callable[[Scalar, Scalar], tuple[Num, Num]]] = {

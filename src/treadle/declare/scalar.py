@@ -87,8 +87,8 @@ def const(value: complex, dtype: DType) -> Scalar:
 class Prim:
     """A scalar primitive: how it types, NumPy's function, or the body it is derived from.
 
-    Rules: `num` and `float` take equal operands of that sort, `any` any equal operands, `int`
-    integers or bool, `compare` gives bool, `where` selects, `cast` and `bitcast` name their dtype.
+    Operands are of one dtype whose sorts the rule names in `_SORTS`. `compare` and `order` give
+    bool, `where` selects by a bool, `cast` and `bitcast` name their dtype.
     """
 
     rule: str
@@ -100,30 +100,37 @@ class Prim:
 PRIMS: dict[str, Prim] = {
     **{n: Prim("num", f) for n, f in (
         ("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("neg", np.negative),
-        ("floordiv", np.floor_divide), ("truncdiv", special.truncdiv), ("pow", special.power),
-        ("mod", np.remainder), ("fmod", np.fmod), ("abs", np.abs), ("sign", np.sign))},
-    **{n: Prim("any", f) for n, f in (("max", np.maximum), ("min", np.minimum))},
-    **{n: Prim("float", f) for n, f in (
+        ("pow", special.power))},
+    **{n: Prim("real", f) for n, f in (
+        ("floordiv", np.floor_divide), ("truncdiv", special.truncdiv), ("mod", np.remainder),
+        ("fmod", np.fmod), ("abs", np.abs), ("sign", np.sign))},
+    **{n: Prim("ordered", f) for n, f in (("max", np.maximum), ("min", np.minimum))},
+    **{n: Prim("analytic", f) for n, f in (
         ("div", np.divide), ("exp", np.exp), ("expm1", np.expm1), ("log", np.log),
-        ("log1p", np.log1p), ("sqrt", np.sqrt), ("floor", np.floor), ("ceil", np.ceil),
-        ("round", np.rint), ("trunc", np.trunc), ("erf", special.erf), ("atan2", np.arctan2),
-        ("sin", np.sin), ("cos", np.cos), ("tan", np.tan), ("asin", np.arcsin),
-        ("acos", np.arccos), ("atan", np.arctan), ("sinh", np.sinh), ("cosh", np.cosh),
-        ("tanh", np.tanh), ("asinh", np.arcsinh), ("acosh", np.arccosh),
-        ("atanh", np.arctanh))},
-    **{n: Prim("compare", f) for n, f in (
-        ("eq", np.equal), ("ne", np.not_equal), ("lt", np.less), ("le", np.less_equal),
-        ("gt", np.greater), ("ge", np.greater_equal))},
-    **{n: Prim("int", f) for n, f in (
+        ("log1p", np.log1p), ("sqrt", np.sqrt), ("sin", np.sin), ("cos", np.cos),
+        ("tan", np.tan), ("asin", np.arcsin), ("acos", np.arccos), ("atan", np.arctan),
+        ("sinh", np.sinh), ("cosh", np.cosh), ("tanh", np.tanh), ("asinh", np.arcsinh),
+        ("acosh", np.arccosh), ("atanh", np.arctanh))},
+    **{n: Prim("float", f) for n, f in (
+        ("floor", np.floor), ("ceil", np.ceil), ("round", np.rint), ("trunc", np.trunc),
+        ("erf", special.erf), ("atan2", np.arctan2))},
+    **{n: Prim("compare", f) for n, f in (("eq", np.equal), ("ne", np.not_equal))},
+    **{n: Prim("order", f) for n, f in (
+        ("lt", np.less), ("le", np.less_equal), ("gt", np.greater), ("ge", np.greater_equal))},
+    **{n: Prim("bits", f) for n, f in (
         ("bitwise_and", np.bitwise_and), ("bitwise_or", np.bitwise_or),
-        ("bitwise_xor", np.bitwise_xor), ("bitwise_not", np.invert),
+        ("bitwise_xor", np.bitwise_xor), ("bitwise_not", np.invert))},
+    **{n: Prim("shift", f) for n, f in (
         ("shift_left", np.left_shift), ("shift_right", np.right_shift))},
     "where": Prim("where", np.where),
     "cast": Prim("cast"),
     "bitcast": Prim("bitcast"),
 }
-_SORTS = {"num": ("int", "uint", "float", "complex"), "float": ("float", "complex"),
-          "int": ("bool", "int", "uint")}
+_SORTS = {
+    "num": ("int", "uint", "float", "complex"), "real": ("int", "uint", "float"),
+    "ordered": ("bool", "int", "uint", "float"), "order": ("bool", "int", "uint", "float"),
+    "analytic": ("float", "complex"), "float": ("float",), "bits": ("bool", "int", "uint"),
+    "shift": ("int", "uint")}
 
 
 def make(op: str, *args: Num, value: object = None) -> Scalar:
@@ -151,7 +158,7 @@ def _result(op: str, rule: str, args: tuple[Scalar, ...], first: int) -> DType:
                             f"got {dtype}", hint="cast them, for example with cast(x, dtype=F32)")
     if first and args[0].dtype is not BOOL:
         raise OperatorError(f"{op} needs a bool condition, got {args[0].dtype}")
-    return BOOL if rule == "compare" else dtype
+    return BOOL if rule in ("compare", "order") else dtype
 
 
 def cast_to(x: Scalar, dtype: DType) -> Scalar:

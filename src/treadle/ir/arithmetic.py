@@ -48,11 +48,20 @@ class Arithmetic(Generic[S]):
     def __floordiv__(self, other: S | float) -> S:
         return self._apply("floordiv", self, other)
 
+    def __rfloordiv__(self, other: float) -> S:
+        return self._apply("floordiv", other, self)
+
     def __mod__(self, other: S | float) -> S:
         return self._apply("mod", self, other)
 
+    def __rmod__(self, other: float) -> S:
+        return self._apply("mod", other, self)
+
     def __pow__(self, other: S | float) -> S:
         return self._apply("pow", self, other)
+
+    def __rpow__(self, other: float) -> S:
+        return self._apply("pow", other, self)
 
     def __and__(self, other: S | int) -> S:
         return self._apply("bitwise_and", self, other)
