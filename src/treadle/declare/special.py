@@ -31,16 +31,26 @@ TAIL_Q = (1.0, 2.56852019228982242, 1.87295284992346725, 5.27905102951428412e-1,
 _SHORT_P = (-1.3618908231e-08, 4.7684050182e-06, 0.00038265604277, 0.0038530908323,
             0.054369392421, 0.18505351493, 1.12837917)
 _SHORT_Q = (6.3907928028e-05, 0.0013124131456, 0.015479382526, 0.11396060979, 0.49733283896, 1)
-_BLOCK = 16384  # elements whose temporaries stay in a core's cache
+_BLOCK = 32768  # elements whose temporaries stay in a core's cache
 _INV_SQRT_PI = 5.6418958354775628695e-1
 
 
+def _horner(x: Array, coefficients: tuple[float, ...]) -> Array:
+    total = np.full_like(x, coefficients[0])
+    for c in coefficients[1:]:
+        total *= x
+        total += c
+    return total
+
+
 def _rational(x: Array, p: tuple[float, ...], q: tuple[float, ...]) -> Array:
-    return np.polyval(p, x) / np.polyval(q, x)
+    out = _horner(x, p)
+    out /= _horner(x, q)
+    return out
 
 
 def erf(x: Array) -> Array:
-    """The error function, within two units in the last place of f64 and one of f32."""
+    """The error function, within four units in the last place of f64 and one of f32."""
     fn = _erf64 if x.dtype.itemsize > 4 else _erf32
     flat, out = x.reshape(-1), np.empty(x.size, x.dtype)
     for i in range(0, x.size, _BLOCK):
