@@ -34,8 +34,9 @@ def schema_function(node: onnx.NodeProto, domain: str, version: int,
         data = schema.get_function_with_opset_version(max(versions)) if versions else b""
     elif schema.has_context_dependent_function:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+        spelled = _type_protos(types)
         data = schema.get_context_dependent_function_with_opset_version(
-            max(versions), node.SerializeToString(), _type_protos(types)) if versions else b""
+            max(versions), node.SerializeToString(), spelled) if versions and spelled else b""
     else:
         return None
     if not data:
@@ -54,17 +55,32 @@ def _with_defaults(fn: onnx.FunctionProto, schema: onnx.defs.OpSchema) -> onnx.F
     return fn
 
 
-def _type_protos(types: Sequence[TensorType | None]) -> list[bytes]:
+def _type_protos(types: Sequence[TensorType | None]) -> list[bytes] | None:
+    """The operand types as the builders of bodies read them; None when one cannot be spelled.
+
+    Those builders crash on types that they do not expect, so nothing is left out.
+    """
     out: list[bytes] = []
     for t in types:
         proto = onnx.TypeProto()
-        if t is not None and t.dtype in _CODE_OF:
-            proto.tensor_type.elem_type = _CODE_OF[t.dtype]
-            for size in t.shape:
-                dim = proto.tensor_type.shape.dim.add()
-                if isinstance(size, int):
-                    dim.dim_value = size
-                else:
-                    dim.dim_param = size.text
+        if t is not None and not _spell(proto, t):
+            return None
         out.append(proto.SerializeToString())
     return out
+
+
+def _spell(proto: onnx.TypeProto, t: TensorType) -> bool:
+    if t.dtype.sort == "host":
+        kind = {"seq": proto.sequence_type, "opt": proto.optional_type}.get(t.dtype.name[:3])
+        elem = t.dtype.elem
+        return kind is not None and elem is not None and _spell(kind.elem_type, elem)
+    if t.dtype not in _CODE_OF:
+        return False
+    proto.tensor_type.elem_type = _CODE_OF[t.dtype]
+    for size in t.shape:
+        dim = proto.tensor_type.shape.dim.add()
+        if isinstance(size, int):
+            dim.dim_value = size
+        else:
+            dim.dim_param = size.text
+    return True
