@@ -1,0 +1,1 @@
+"""Independent answers for the samples of operators, one module a family."""
