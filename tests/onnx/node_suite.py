@@ -258,7 +258,8 @@ def main(argv: Sequence[str]) -> int:
     if not options.summary:
         for c, why in failed.items():
             excuse = " (excused)" if excused(c.name, options.device) else ""
-            print(f"{c.name} [{c.operator} {c.opset}]{excuse}: {why}")
+            flat = re.sub(r"\s+", " ", why)
+            print(f"{c.name} [{c.operator} {c.opset}]{excuse}: {flat}")
     for why, n in Counter(map(_reason, failed.values())).most_common():
         print(f"{n:5} {why}")
     seconds = time.perf_counter() - start
