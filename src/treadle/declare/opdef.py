@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from types import FunctionType
 from typing import Literal, cast
 
@@ -11,7 +11,18 @@ import numpy as np
 
 from ..errors import DeclarationError, OperatorError
 from ..ir.dims import Size
-from ..ir.graph import Attr, Attrs, Builder, Graph, Node, Value, caller, current, set_operator_hook
+from ..ir.graph import (
+    NO_REGIONS,
+    Attr,
+    Attrs,
+    Builder,
+    Graph,
+    Node,
+    Value,
+    caller,
+    current,
+    set_operator_hook,
+)
 from ..ir.types import BOOL, F32, DType, TensorType, axes_of, broadcast, promote
 from .arrays import compute_dtype
 from .scalar import Scalar, cast_to, make, var
@@ -41,6 +52,7 @@ class OpDef:
                          if s.default is not MISSING}
         self._scalars: dict[object, tuple[Scalar, ...]] = {}
         self._bodies: dict[object, Graph] = {}
+        self._results: dict[tuple[DType, ...], tuple[DType, ...]] = {}
         REGISTRY[self.name] = self
 
     def _check_declaration(self, fn: FunctionType) -> None:
@@ -110,7 +122,7 @@ class OpDef:
         if self.kind == "elementwise":
             values = self._promote(values)
         regions = self._trace_regions(bodies, values, tuple(named), attrs, builder) if (
-            bodies) else {}
+            bodies) else NO_REGIONS
         node = Node(self.name, values, attrs, (), tuple(named), regions,
                     builder.loc or caller())
         if self.kind == "composite" and builder.expand(node):
@@ -267,12 +279,19 @@ class OpDef:
             raise type(e)(f"{shown}: {e.message}{at}", hint=e.hint) from None
 
     def _elementwise_types(self, types: list[TensorType], attrs: Attrs) -> Sequence[TensorType]:
-        roots = self.scalars(attrs, tuple([t.dtype for t in types]))
-        if len(types) == 1:
-            shape = types[0].shape
-        else:
-            shape = broadcast([t.shape for t in types]) if types else ()
-        return [TensorType(shape, r.dtype) for r in roots]
+        first = types[0] if types else _scalar_type(F32)
+        shape = first.shape if len(types) < 2 else broadcast([t.shape for t in types])
+        return [first if dtype is first.dtype and shape is first.shape else TensorType(shape, dtype)
+                for dtype in self._result_dtypes(attrs, tuple([t.dtype for t in types]))]
+
+    def _result_dtypes(self, attrs: Attrs, dtypes: tuple[DType, ...]) -> tuple[DType, ...]:
+        """The dtypes of the outputs; calls without attributes are remembered by dtype alone."""
+        plain = attrs is self.defaults
+        if not plain or (done := self._results.get(dtypes)) is None:
+            done = tuple([r.dtype for r in self.scalars(attrs, dtypes)])
+            if plain and len(self._results) < _CACHE:
+                self._results[dtypes] = done
+        return done
 
 
 def _trace_region(name: str, body: Rule, types: Sequence[TensorType], builder: Builder) -> Graph:
@@ -303,7 +322,12 @@ def full_value(value: float | Size, dtype: DType) -> Value:
     if isinstance(value, float) and dtype.sort not in ("float", "complex"):
         raise OperatorError(f"the constant {value} meets a {dtype} tensor", hint="cast the tensor")
     node = Node("full", (), {"value": value, "shape": (), "dtype": dtype})
-    return current().emit(node, (TensorType((), dtype),))[0]
+    return current().emit(node, (_scalar_type(dtype),))[0]
+
+
+@lru_cache(256)
+def _scalar_type(dtype: DType) -> TensorType:
+    return TensorType((), dtype)
 
 
 def cast_value(x: Value, dtype: DType) -> Value:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from types import FrameType
+from functools import lru_cache
+from types import FrameType, MappingProxyType
 from typing import TypeAlias
 
 from ..errors import OperatorError
@@ -80,6 +81,9 @@ def set_operator_hook(apply: Callable[[str, tuple[object, ...]], Value]) -> None
     _apply_hook[:] = [apply]
 
 
+NO_REGIONS: Mapping[str, Graph] = MappingProxyType({})
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     """One application of an operator. The last `len(keys)` inputs are its optional operands."""
@@ -89,7 +93,7 @@ class Node:
     attrs: Attrs
     outputs: tuple[Value, ...] = ()
     keys: tuple[str, ...] = ()
-    regions: Mapping[str, Graph] = field(default_factory=dict["str", "Graph"])
+    regions: Mapping[str, Graph] = field(default_factory=lambda: NO_REGIONS)
     loc: str = ""
 
     def uses(self) -> Iterator[Value]:
@@ -218,9 +222,17 @@ def current() -> Builder:
 def caller() -> str:
     """`file:line` of the innermost frame outside this package."""
     frame: FrameType | None = sys._getframe(2)  # pyright: ignore[reportPrivateUsage] - no public way
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+    while frame is not None:
+        if name := _file_name(frame.f_code.co_filename):
+            return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
-    return f"{frame.f_code.co_filename.rsplit('/', 1)[-1]}:{frame.f_lineno}" if frame else ""
+    return ""
+
+
+@lru_cache(4096)
+def _file_name(path: str) -> str:
+    """The last part of a path, empty for the files of this package."""
+    return "" if path.startswith(_HERE) else path.rsplit("/", 1)[-1]
 
 
 Out: TypeAlias = "Value | Sequence[Value]"

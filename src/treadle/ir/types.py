@@ -156,8 +156,13 @@ def shape_text(shape: Shape) -> str:
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """NumPy broadcasting. Two sizes must be equal or one of them 1; nothing is guessed."""
     first = shapes[0]
-    if all(s is first or s == first for s in shapes):
+    if all([s is first or s == first for s in shapes]):
         return first
+    return _broadcast(tuple(shapes))
+
+
+@lru_cache(4096)
+def _broadcast(shapes: tuple[Shape, ...]) -> Shape:
     rank = max(map(len, shapes))
     out: list[Size] = []
     for i in range(-rank, 0):
