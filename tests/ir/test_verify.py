@@ -134,7 +134,7 @@ BROKEN: dict[str, tuple[Callable[[], Graph], str]] = {
     "top-level capture": (_top_level_capture, "graph g captures values that are not in scope"),
     "unlisted capture": (_unlisted_capture, "neg reads %x: f32[n,4], neither made"),
     "capture out of scope": (_capture_out_of_scope, "f reads %?: f32[], neither made"),
-    "inner value": (_inner_value_read_outside, "neg reads %2: f32[], neither made"),
+    "inner value": (_inner_value_read_outside, "neg reads %?: f32[], neither made"),
     "output names": (_output_names, "graph g names 2 of 1 outputs"),
     "input twice": (_twice_an_input, "graph g lists an input twice"),
     "producer": (_unlinked, "output 0 of add is not linked to it"),
