@@ -187,7 +187,15 @@ def _shape_of(node: Node) -> Array | None:
     return _object(node.inputs[0].type.shape)
 
 
+def _range(node: Node) -> Array | None:
+    start, step, out = node.attrs["start"], node.attrs["step"], node.outputs[0].type
+    length = out.shape[0]
+    if out.dtype.sort not in ("int", "uint") or not isinstance(length, int):
+        return None
+    return _object([cast(Size, start) + i * cast(Size, step) for i in range(length)])
+
+
 _LEAVES: dict[str, Callable[[Node], Array | None]] = {
     "constant": _constant, "full": _full, "shape_of": _shape_of,
     "sizes": lambda node: _object(cast("tuple[Size, ...]", node.attrs["sizes"])),
-    "witness": lambda _: None}
+    "witness": lambda _: None, "range": _range}

@@ -20,8 +20,9 @@ def _range(size: Size) -> tuple[float, float]:
 
 
 def surely_differ(a: Size, b: Size) -> bool:
-    """Whether no symbols of at least 1 make `a` and `b` equal."""
-    low, high = _range(a - b)
+    """Whether no symbols of at least 1, or of at least 0 beside a size of 0, make both equal."""
+    empty = any(isinstance(s, int) and s == 0 for s in (a, b))
+    low, high = bounds(a - b) if empty else _range(a - b)
     return low > 0 or high < 0
 
 

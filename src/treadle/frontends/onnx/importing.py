@@ -104,12 +104,26 @@ class BodyImporter(Context):
         entry = find(domain, node.op_type, self.version)
         if entry is None:
             types = [None if v is None else v.type for v in inputs]
-            fn = schema_function(node, domain, self.version, types)
+            fn = schema_function(self._resolved(node), domain, self.version, types)
             if fn is None:
                 raise Declined(f"no importer for {domain or 'ai.onnx'}::{node.op_type} at opset "
                                f"{self.version}")
             return self._inline(fn, node, inputs)
         return self._entry(entry, node, inputs)
+
+    def _resolved(self, node: onnx.NodeProto) -> onnx.NodeProto:
+        """`node` with the values that its references to attributes of a function stand for."""
+        if not any(a.ref_attr_name for a in node.attribute):
+            return node
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        del copy.attribute[:]
+        for a in node.attribute:
+            if not a.ref_attr_name or a.ref_attr_name in self.attributes:
+                copy.attribute.add().CopyFrom(self.attributes[a.ref_attr_name]
+                                              if a.ref_attr_name else a)
+                copy.attribute[-1].name = a.name
+        return copy
 
     def _entry(self, entry: Importer, node: onnx.NodeProto, inputs: list[Value | None]
                ) -> Sequence[Value | None]:

@@ -12,7 +12,7 @@ from typing import Any
 from ....declare.opdef import REGISTRY, cast_value, full_value
 from ....errors import Declined
 from ....ir.graph import Value
-from ....ir.types import DType
+from ....ir.types import DTYPES, DType
 from ..context import Context
 from ..reading import dtype_of
 from ..registry import MICROSOFT, importer
@@ -29,9 +29,8 @@ BINARY = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "And": "logical_and", "Or": "logical_or",
     "Xor": "logical_xor", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or",
     "BitwiseXor": "bitwise_xor", "Equal": "eq", "Less": "lt", "Greater": "gt",
-    "LessOrEqual": "le", "GreaterOrEqual": "ge", "PRelu": "prelu"}
-_OLD_BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater",
-               "PRelu")
+    "LessOrEqual": "le", "GreaterOrEqual": "ge"}
+_OLD_BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Less", "Greater")
 """Until opset 6 these broadcast only on request, from `axis` on."""
 
 
@@ -101,6 +100,20 @@ for _op, _fn in {**{o: _plain(n) for o, n in BINARY.items()}, "Div": _div, "Pow"
         importer(_op, since=7)(_modern(_fn))
     else:
         importer(_op)(_modern(_fn))
+
+
+@importer("PRelu", until=6)
+def prelu_per_channel(ctx: Context, x: Value, slope: Value, *,
+                      consumed_inputs: tuple[int, ...] = ()) -> object:
+    """One slope, or one for each channel of axis 1."""
+    shared = slope.type.rank != 1 or slope.shape[0] == 1
+    return REGISTRY["prelu"](x, slope if shared else _aligned(x, slope, 1))
+
+
+@importer("PRelu", since=7)
+def prelu(ctx: Context, x: Value, slope: Value) -> object:
+    """The slope broadcasts to x."""
+    return REGISTRY["prelu"](x, slope)
 
 
 def _fold(name: str) -> Callable[..., Any]:
@@ -256,6 +269,8 @@ def convert(x: Value, dtype: DType, saturate: bool = True, round_mode: str = "up
     """A cast, left out where it changes nothing."""
     if x.dtype is dtype:
         return x
+    if x.dtype.sort == "float" and dtype.sort in ("int", "uint") and dtype.bits < 8:
+        x = cast_value(x, DTYPES["i32"])  # 4 and 2 bits wrap, as the standard's cases do
     return REGISTRY["cast"](x, dtype=dtype, saturate=saturate, round_mode=round_mode)
 
 
