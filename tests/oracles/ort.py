@@ -24,7 +24,9 @@ def run(op: str, inputs: Sequence[object | None], attrs: Mapping[str, object] | 
         outputs: int = 1, opset: int = 22, domain: str = "") -> list[np.ndarray]:
     """The outputs of `op` on `inputs`; None leaves an optional input or attribute out."""
     names = ["" if a is None else f"x{i}" for i, a in enumerate(inputs)]
-    given = {n: a for n, a in zip(names, inputs, strict=True) if a is not None}
+    while names and not names[-1]:  # a trailing empty name crashes some kernels
+        names.pop()
+    given = {n: a for n, a in zip(names, inputs, strict=False) if a is not None}
     made = [f"y{i}" for i in range(outputs)]
     node = helper.make_node(op, names, made, domain=domain,
                             **{k: v for k, v in (attrs or {}).items() if v is not None})
