@@ -13,7 +13,7 @@ import numpy as np
 
 from ..declare.arrays import Array
 from ..errors import OperatorError
-from ..ir.dims import Size, bounds, cdiv, dmax, dmin
+from ..ir.dims import Dim, Size, bounds, cdiv, dmax, dmin
 from ..ir.types import Shape
 
 S = TypeVar("S", int, "Size")
@@ -49,6 +49,8 @@ def windows(size: Size, kernel: Size, stride: int, dilation: int, pads: tuple[Si
     (ONNX and PyTorch agree on this).
     """
     before, after = pads
+    if isinstance(size, Dim) and before + after == _same_total(size, kernel, stride, dilation):
+        return (size - 1) // stride + 1
     room = size + before + after - extent(kernel, dilation)
     if bounds(room)[1] < 0:
         raise OperatorError(f"a window of {extent(kernel, dilation)} does not fit an axis of "
@@ -66,6 +68,10 @@ def out_shape(shape: Shape, kernel: Sequence[Size], strides: Sequence[int],
                           ceil=ceil) for i in range(n)])
 
 
+def _same_total(size: Size, kernel: Size, stride: int, dilation: int) -> Size:
+    return dmax((cdiv(size, stride) - 1) * stride + extent(kernel, dilation) - size, 0)
+
+
 def same_pads(shape: Shape, kernel: Sequence[Size], strides: Sequence[int],
               dilations: Sequence[int] = (), *, mode: Literal["upper", "lower"] = "upper") -> Shape:
     """The pads of ONNX's auto_pad SAME_UPPER or SAME_LOWER for spatial sizes `shape`.
@@ -74,7 +80,7 @@ def same_pads(shape: Shape, kernel: Sequence[Size], strides: Sequence[int],
     ("upper") or at the start ("lower").
     """
     steps = per_axis("dilations", dilations, len(kernel), 1)
-    total = [dmax((cdiv(s, t) - 1) * t + extent(k, d) - s, 0)
+    total = [_same_total(s, k, t, d)
              for s, k, t, d in zip(shape, kernel, strides, steps, strict=True)]
     small = [t // 2 for t in total]
     large = [t - h for t, h in zip(total, small, strict=True)]
@@ -103,3 +109,17 @@ def window_view(x: Array, kernel: Sequence[int], strides: Sequence[int],
     hops = [s * t for s, t in zip(steps, strides, strict=True)]
     return np.lib.stride_tricks.as_strided(
         x, (*x.shape[:lead], *kernel, *out), (*x.strides[:lead], *taps, *hops), writeable=False)
+
+
+def transposed_pads(shape: Shape, kernel: Sequence[Size], strides: Sequence[int],
+                    dilations: Sequence[int], output_padding: Sequence[Size], output: Shape, *,
+                    mode: Literal["upper", "lower"] = "upper") -> Shape:
+    """The pads that give a transposed convolution the spatial sizes `output` (ONNX output_shape).
+
+    An odd amount is larger at the end ("upper") or at the start ("lower").
+    """
+    total = [(s - 1) * t + extent(k, d) + extra - out for s, k, t, d, extra, out in zip(
+        shape, kernel, strides, dilations, output_padding, output, strict=True)]
+    small = [t // 2 for t in total]
+    large = [t - h for t, h in zip(total, small, strict=True)]
+    return (*small, *large) if mode == "upper" else (*large, *small)
