@@ -164,8 +164,8 @@ class BodyImporter(Context):
     def _inline(self, fn: onnx.FunctionProto, node: onnx.NodeProto, inputs: list[Value | None]
                 ) -> Sequence[Value | None]:
         opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in fn.opset_import}
-        body = BodyImporter(self.state, opsets or self.opsets, self.failures, Scope(),
-                            self.depth + 1)
+        body = BodyImporter(self.state, {**self.opsets, **opsets}, self.failures, Scope(),
+                            self.depth + 1)  # published bodies may leave their own imports out
         body.attributes = bind_attributes(fn, node, self.attributes)
         inner = body.scope.values
         for i, name in enumerate(fn.input):
