@@ -9,7 +9,7 @@ import typer
 
 from ..api import load
 from ..runtime.executable import LateExecutable
-from .hooks import pipeline_with
+from .hooks import watched
 from .inputs import make_inputs, parse_dims, parse_pairs
 
 
@@ -24,7 +24,7 @@ def explain(model: Annotated[Path, typer.Argument(help="an ONNX file")],
     Example: treadle explain model.onnx --device reference --json
     """
     loaded = load(model)
-    exe = loaded.compile(device, pipeline=pipeline_with([]))
+    exe = loaded.compile(device, pipeline=watched([]))
     if isinstance(exe, LateExecutable):
         arrays, _ = make_inputs(loaded.signature, parse_pairs(input or [], "--input"),
                                 parse_dims(dim or []), 0)

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.console import Console
+from rich.table import Table
+
 from ..ir.graph import Graph
-from ..ir.printer import print_graph
-from ..passes.pipeline import Pipeline
-
-BLOB_LIMIT = 256
-"""Bytes of a constant that are printed."""
+from ..passes.pipeline import Pipeline, Record, from_config, seconds_by_pass
 
 
-def pipeline_with(print_after: Sequence[str]) -> Pipeline:
-    """The standard pipeline, printing the graph after each of these passes."""
-    def show(name: str, graph: Graph) -> None:
-        if name in print_after or "all" in print_after:
-            print(f"-- after {name}\n{print_graph(graph, blob_limit=BLOB_LIMIT)}")
+def watched(print_after: Sequence[str], stop_after: str = "",
+            records: list[Record] | None = None) -> Pipeline:
+    """The standard pipeline; it prints the graph after these passes and keeps its records."""
+    def observe(record: Record, _graph: Graph) -> None:
+        if record.text:
+            print(f"-- after {record.name}\n{record.text}")
+        if records is not None:
+            records.append(record)
 
-    return Pipeline.standard(after=show)
+    return from_config(print_after=print_after, stop_after=stop_after, observe=observe)
+
+
+def print_times(records: Sequence[Record]) -> None:
+    """Total time by pass, on standard error."""
+    table = Table("pass", "ms", "runs")
+    for name, seconds in seconds_by_pass(records).items():
+        table.add_row(name, f"{1e3 * seconds:.2f}", str(sum(r.name == name for r in records)))
+    Console(stderr=True).print(table)

@@ -12,5 +12,6 @@ def passes() -> None:
     """List the passes in the order in which they run, with their options."""
     table = Table("pass", "what it does", "options")
     for row in describe():
-        table.add_row(row.name, row.summary, row.options)
+        options = ", ".join(f"{k}={v}" for k, v in row.options.items())
+        table.add_row(row.name, row.summary, options)
     Console().print(table)

@@ -17,7 +17,8 @@ from rich.table import Table
 from ..api import load
 from ..declare.arrays import Array, dtype_of_array
 from ..errors import BindingError, DeviceError
-from .hooks import pipeline_with
+from ..passes.pipeline import Record
+from .hooks import print_times, watched
 from .inputs import make_inputs, parse_dims, parse_pairs
 
 
@@ -32,19 +33,25 @@ def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
         output: Annotated[Path | None, typer.Option(help="write the outputs to an .npz")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
         print_after: Annotated[list[str] | None, typer.Option(
-            help="print the graph after a pass, see `treadle passes`")] = None) -> None:
+            help="print the graph after a pass, see `treadle passes`")] = None,
+        stop_after: Annotated[str, typer.Option(help="run no pass after this one")] = "",
+        time_passes: Annotated[bool, typer.Option(help="show the time of each pass")] = False
+        ) -> None:
     """Run a model on given or random inputs.
 
     Example: treadle run model.onnx --dim batch=2 --input ids=ids.npy --compare onnxruntime
     """
     if compare not in (None, "onnxruntime"):
         raise DeviceError(f"cannot compare with '{compare}'", hint="--compare onnxruntime")
-    console = Console(stderr=True)
+    console, records = Console(stderr=True), list[Record]()
+    pipeline = watched(print_after or [], stop_after, records)
     with console.status(f"loading {model.name}"):
         loaded = load(model)
         arrays, notes = make_inputs(loaded.signature, parse_pairs(input or [], "--input"),
                                     parse_dims(dim or []), seed)
-        exe = loaded.compile(device, pipeline=pipeline_with(print_after or []))
+        exe = loaded.compile(device, pipeline=pipeline)
+    if time_passes:
+        print_times(records)
     for note in notes:
         console.print(f"[dim]{note}[/dim]")
     with console.status("running"):

@@ -27,8 +27,8 @@ class Executable:
     """
 
     def __init__(self, program: Program, signature: Signature, backend: Backend,
-                 passes: Sequence[str] = ()) -> None:
-        self.signature, self.backend = signature, backend
+                 passes: Sequence[str] = (), *, frozen: bool = True) -> None:
+        self.signature, self.backend, self.frozen = signature, backend, frozen
         self._program, self._passes = program, tuple(passes)
         self._lock = threading.Lock()
 
@@ -60,6 +60,9 @@ class Executable:
 
     def set_param(self, name: str, array: Array) -> None:
         """Replace a parameter; the type must be the parameter's own."""
+        if self.frozen:
+            raise BindingError(f"the parameter '{name}' was frozen when the model was compiled",
+                               hint="compile(freeze=False)")
         held = {v.name: v for v in self.graph.params}
         if name not in held:
             raise BindingError(f"there is no parameter '{name}'",

@@ -10,7 +10,8 @@ from ..backends.devices import usable
 from ..declare.arrays import Array
 from ..errors import DeviceError, ImportFailure
 from ..ir.graph import Graph
-from ..passes.pipeline import Pipeline
+from ..passes.base import Context
+from ..passes.pipeline import Pipeline, from_config
 from .executable import Executable, LateExecutable
 from .signature import Leaf, Signature
 
@@ -58,16 +59,19 @@ class Model:
         return self.built.params
 
     def compile(self, device: str = "reference", *, precision: str = "f32",
-                pipeline: Pipeline | None = None) -> Executable:
+                freeze: bool = True, pipeline: Pipeline | None = None) -> Executable:
         """An executable for `device`.
 
-        `pipeline` replaces the standard passes, or carries hooks that print or time them.
+        `freeze` lets the passes fold parameters into the graph; without it `set_param` can
+        replace them between runs. `pipeline` replaces the standard passes, or carries hooks.
         """
         check_precision(precision)
         backend = usable(device)
-        done = (pipeline or Pipeline.standard()).run(self.built.graph, self.built.params)
-        program = backend.compile(done.graph, done.params)
-        return Executable(program, self.signature, backend, [*self.built.notes, *done.report])
+        ctx = Context(dict(self.built.params) if freeze else {})
+        done = (pipeline or from_config()).run(self.built.graph, ctx)
+        program = backend.compile(done.graph, ctx.params if freeze else self.built.params)
+        notes = [*self.built.notes, *map(str, ctx.report)]
+        return Executable(program, self.signature, backend, notes, frozen=freeze)
 
 
 class Binder(Protocol):
@@ -105,14 +109,14 @@ class LateModel:
         return Model(self.source, self.binder(arrays))
 
     def compile(self, device: str = "reference", *, precision: str = "f32",
-                pipeline: Pipeline | None = None) -> LateExecutable:
+                freeze: bool = True, pipeline: Pipeline | None = None) -> LateExecutable:
         """An executable that specialises itself at each new binding."""
         check_precision(precision)
         names = [leaf.name for leaf in self.signature.inputs]
 
         def specialise(arrays: Sequence[Array]) -> Executable:
             bound = self.bind(dict(zip(names, arrays, strict=True)))
-            return bound.compile(device, precision=precision, pipeline=pipeline)
+            return bound.compile(device, precision=precision, freeze=freeze, pipeline=pipeline)
 
         return LateExecutable(self.signature, usable(device), self.binder, specialise)
 

@@ -22,6 +22,15 @@ def bind_attributes(fn: onnx.FunctionProto, node: onnx.NodeProto,
     return {**{a.name: a for a in fn.attribute_proto}, **given}
 
 
+def has_body(domain: str, op: str, version: int) -> bool:
+    """Whether the standard publishes a body for an operator."""
+    try:
+        schema = onnx.defs.get_schema(op, version, domain)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
 def schema_function(node: onnx.NodeProto, domain: str, version: int,
                     types: Sequence[TensorType | None]) -> onnx.FunctionProto | None:
     """The standard's own body for an operator, or None."""

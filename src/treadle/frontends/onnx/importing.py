@@ -12,7 +12,7 @@ from ...errors import Declined, ImportFailure, OperatorError
 from ...ir.graph import Value, current
 from ...ir.types import TensorType
 from .context import Context, LateBinding, State
-from .functions import bind_attributes, schema_function
+from .functions import bind_attributes, has_body, schema_function
 from .reading import tensor_array
 from .registry import Importer, find
 from .report import Failures
@@ -62,7 +62,8 @@ class BodyImporter(Context):
     def _node(self, node: onnx.NodeProto, domain: str) -> None:
         inputs = [None if not n else self._input(n) for n in node.input]
         if any(n and v is None for n, v in zip(node.input, inputs, strict=True)):
-            self._define(node, [None] * len(node.output))  # an operand failed already
+            self._report_unknown(node, domain)  # an operand failed already
+            self._define(node, [None] * len(node.output))
             return
         try:
             outputs = self._call(node, domain, inputs)
@@ -75,6 +76,12 @@ class BodyImporter(Context):
             raise ImportFailure(f"{self.state.file}: {self.node_name}: {e.message}",
                                 hint=e.hint) from e
         self._define(node, outputs)
+
+    def _report_unknown(self, node: onnx.NodeProto, domain: str) -> None:
+        op, version = node.op_type, self.opsets.get(domain, 0)
+        if not ((domain, op) in self.state.functions or find(domain, op, version)
+                or has_body(domain, op, version)):
+            self.failures.add(domain, op, version, self.node_name, _no_importer(domain, op, version))
 
     def _input(self, name: str) -> Value | None:
         try:
@@ -106,8 +113,7 @@ class BodyImporter(Context):
             types = [None if v is None else v.type for v in inputs]
             fn = schema_function(self._resolved(node), domain, self.version, types)
             if fn is None:
-                raise Declined(f"no importer for {domain or 'ai.onnx'}::{node.op_type} at opset "
-                               f"{self.version}")
+                raise _no_importer(domain, node.op_type, self.version)
             return self._inline(fn, node, inputs)
         return self._entry(entry, node, inputs)
 
@@ -175,6 +181,10 @@ class BodyImporter(Context):
         kept = [_without(n, absent) for n in fn.node]
         body.nodes(kept)
         return [inner.get(name) for name in fn.output]
+
+
+def _no_importer(domain: str, op: str, version: int) -> Declined:
+    return Declined(f"no importer for {domain or 'ai.onnx'}::{op} at opset {version}")
 
 
 def _without(node: onnx.NodeProto, absent: set[str]) -> onnx.NodeProto:

@@ -63,7 +63,8 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
         raise ImportFailure(f"{name} is not a complete ONNX model ({kind}): {e}",
                             hint="the file is truncated or of another format") from None
     if not model.HasField("graph") or not model.opset_import:
-        raise ImportFailure(f"{name} holds no ONNX graph",
+        what = "no ONNX graph" if data else "nothing: it is empty"
+        raise ImportFailure(f"{name} holds {what}",
                             hint="the file is truncated or of another format")
     return model
 
