@@ -34,8 +34,11 @@ class Driver:
         return None if value is None else (value,)
 
     def _rewrite(self, node: Node, left: list[int]) -> Value | None:
-        for equation in self.by_op.get(node.op, ()):
-            if (binding := equation.match(node)) is None:
+        if (equations := self.by_op.get(node.op)) is None:
+            return None
+        makers = [v.producer.op if v.producer is not None else "" for v in node.inputs]
+        for equation in equations:
+            if not equation.left.fits(makers) or (binding := equation.match(node)) is None:
                 continue
             if left[0] <= 0:
                 self.stopped[f"{equation.name}: more than {FIRINGS} steps from one node"] += 1

@@ -29,6 +29,7 @@ finite: equal as numbers wherever neither side has a NaN or an infinity on the w
 fast: equal up to rounding."""
 Binding: TypeAlias = "dict[str, Any]"
 Side: TypeAlias = "Callable[..., Any]"
+CONSTANTS = frozenset({"full", "constant"})
 COMMUTATIVE = frozenset({"add", "mul", "max", "min", "eq", "ne", "bitwise_and", "bitwise_or",
                          "bitwise_xor", "logical_and", "logical_or", "logical_xor"})
 
@@ -77,7 +78,7 @@ class Lit(Expr):
 class App(Expr):
     """An operator with one output applied to patterns."""
 
-    __slots__ = ("args", "attrs", "keys", "op", "orders")
+    __slots__ = ("args", "attrs", "keys", "makers", "op", "orders")
 
     def __init__(self, op: str, args: tuple[Expr, ...], keys: tuple[str, ...],
                  attrs: Mapping[str, object]) -> None:
@@ -88,6 +89,15 @@ class App(Expr):
         # Numbers and applications first: they fail fast, variables match anything.
         self.orders = [sorted(enumerate(o), key=lambda p: isinstance(args[p[0]], Var))
                        for o in orders]
+        makers = [None if isinstance(a, Var) else {a.op} if isinstance(a, App) else CONSTANTS
+                  for a in args]
+        self.makers = [[(j, m) for i, j in o if (m := makers[i]) is not None] for o in self.orders]
+
+    def fits(self, makers: Sequence[str]) -> bool:
+        """Whether operands made by these operators may match; cheap, and false mostly."""
+        if len(makers) != len(self.args):
+            return False
+        return any([all([makers[j] in m for j, m in order]) for order in self.makers])
 
     def match(self, value: Value, binding: Binding) -> bool:
         """Match the producer; the operands of commutative operators in either order."""

@@ -39,10 +39,14 @@ class Rebuild:
             for v in old.inputs:
                 self.env[v] = b.input(v.name, self.type(v.type))
             for v in old.params:
-                self.env[v] = b.input(v.name, self.type(v.type), param=True)
+                self.env[v] = self.param(b.input(v.name, self.type(v.type), param=True))
             for node in old.nodes:
                 self._node(node, b)
             return b.finish([self.env.get(v, v) for v in old.outputs], old.output_names)
+
+    def param(self, value: Value) -> Value:
+        """What stands for a parameter; a subclass may record another value."""
+        return value
 
     def type(self, type_: TensorType) -> TensorType:
         """`type_` under the sizes that have been replaced."""

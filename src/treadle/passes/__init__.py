@@ -1,0 +1,1 @@
+"""Graph to graph passes, one a file, and the pipeline that runs them."""

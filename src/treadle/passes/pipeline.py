@@ -1,0 +1,190 @@
+"""Run passes in order, by name, with hooks to look in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from ..config import Config
+from ..declare.opdef import infer
+from ..errors import ConfigError, VerifyError
+from ..ir.graph import Graph
+from ..ir.printer import print_graph
+from ..ir.verify import verify
+from .algebraic import Algebraic
+from .base import Context, Pass
+from .constant_fold import ConstantFold
+from .cse import CommonSubexpressions
+from .dce import DeadCode
+from .decompose import Decompose
+from .dedupe_params import DedupeParams
+from .shape_fold import ShapeFold
+
+PASSES: dict[str, type[Pass]] = {p.name: p for p in (
+    DedupeParams, ShapeFold, ConstantFold, Algebraic, CommonSubexpressions, DeadCode, Decompose)}
+"""Every pass by name."""
+SIMPLIFY = ("shape_fold", "constant_fold", "algebraic", "cse", "dce")
+ROUNDS = 4
+"""Most times a phase repeats; each round feeds the next one's folding."""
+
+
+class Phase(NamedTuple):
+    """Passes that run in order, again and again while the graph changes, or once."""
+
+    passes: tuple[str, ...]
+    repeat: bool = False
+
+
+PHASES = (Phase(("dedupe_params",)), Phase(SIMPLIFY, True), Phase(("decompose",)),
+          Phase(SIMPLIFY, True))
+"""The default order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One run of one pass."""
+
+    name: str
+    seconds: float
+    nodes: int
+    changed: bool
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The graph after the passes, and what each of them did; `stopped` says where it ended."""
+
+    graph: Graph
+    context: Context
+    records: list[Record]
+    stopped: str = ""
+
+
+Observer = Callable[[Record, Graph], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """An order of passes with their options.
+
+    `print_after` names passes whose graph goes into the record as text ("all" for every one);
+    `stop_after` ends the run after the first run of that pass. `verify` checks the graph after
+    every pass. `dump` is a folder that receives the graph after every pass that changed it.
+    """
+
+    phases: Sequence[Phase] = PHASES
+    options: Mapping[str, Pass] = field(default_factory=dict[str, Pass])
+    print_after: Collection[str] = ()
+    stop_after: str = ""
+    verify: bool = False
+    dump: Path | None = None
+    observe: Observer | None = None
+
+    def __post_init__(self) -> None:
+        for name in (*self.print_after, *filter(None, [self.stop_after]), *self.options):
+            if name != "all":
+                find(name)
+
+    def run(self, graph: Graph, ctx: Context | None = None) -> Result:
+        """Run the passes on `graph`, which is left as it is."""
+        done = Result(graph, ctx or Context(), [])
+        if self.verify:
+            _check(graph, "before the passes")
+        settled: tuple[Phase, Graph] | None = None
+        for phase in self.phases:
+            if settled is not None and settled[0] == phase and settled[1] is done.graph:
+                continue
+            for _ in range(ROUNDS if phase.repeat else 1):
+                before = done.graph
+                done = self._round(phase, done)
+                if done.stopped:
+                    return done
+                if done.graph is before:
+                    settled = (phase, before) if phase.repeat else settled
+                    break
+        return done
+
+    def _round(self, phase: Phase, done: Result) -> Result:
+        for name in phase.passes:
+            step = self.options.get(name) or find(name)()
+            graph = self._run_pass(step, done)
+            done = Result(graph, done.context, done.records,
+                          name if name == self.stop_after else "")
+            if done.stopped:
+                break
+        return done
+
+    def _run_pass(self, step: Pass, done: Result) -> Graph:
+        start = time.perf_counter()
+        graph = step.run(done.graph, done.context)
+        seconds = time.perf_counter() - start
+        changed = graph is not done.graph
+        if self.verify and changed:
+            _check(graph, f"after {step.name}")
+        shown = {"all", step.name} & {*self.print_after}
+        record = Record(step.name, seconds, len(graph.nodes), changed,
+                        print_graph(graph, blob_limit=256, locs=True) if shown else "")
+        if self.dump is not None and changed:
+            self.dump.mkdir(parents=True, exist_ok=True)
+            file = self.dump / f"{len(done.records):02d}_{step.name}.ir"
+            file.write_text(print_graph(graph, locs=True), "utf-8")
+        done.records.append(record)
+        if self.observe is not None:
+            self.observe(record, graph)
+        return graph
+
+
+def _check(graph: Graph, when: str) -> None:
+    try:
+        verify(graph, infer)
+    except VerifyError as e:
+        raise VerifyError(f"{when}: {e.message}",
+                          hint="this is a defect of the pass: report it with the graph's text "
+                               "(--print-after all)") from None
+
+
+def find(name: str) -> type[Pass]:
+    """The pass of this name."""
+    if (found := PASSES.get(name)) is None:
+        raise ConfigError(f"there is no pass '{name}'", hint=f"the passes are {', '.join(PASSES)}")
+    return found
+
+
+def from_config(config: Config | None = None, *, phases: Sequence[Phase] = PHASES,
+                options: Mapping[str, Pass] | None = None, print_after: Collection[str] = (),
+                stop_after: str = "", observe: Observer | None = None) -> Pipeline:
+    """A pipeline under the settings of the environment: `TREADLE_VERIFY` and `TREADLE_DUMP`."""
+    config = config or Config.from_environment()
+    return Pipeline(phases, options or {}, print_after, stop_after, config.verify,
+                    config.dump / "passes" if config.dump else None, observe)
+
+
+class Description(NamedTuple):
+    """What `treadle passes` lists: a pass, its place in the default order, its options."""
+
+    name: str
+    summary: str
+    options: Mapping[str, object]
+    phases: tuple[int, ...]
+
+
+def describe() -> list[Description]:
+    """Every pass in the default order."""
+    out: list[Description] = []
+    for name, kind in PASSES.items():
+        summary = (kind.__doc__ or "").split("\n\n")[0]
+        phases = tuple([i for i, p in enumerate(PHASES) if name in p.passes])
+        out.append(Description(name, " ".join(summary.split()), kind().options(), phases))
+    return out
+
+
+def seconds_by_pass(records: Sequence[Record]) -> dict[str, float]:
+    """Total time by pass, in the order of first runs."""
+    out: dict[str, float] = {}
+    for r in records:
+        out[r.name] = out.get(r.name, 0.0) + r.seconds
+    return out
