@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -180,6 +180,6 @@ def kv_append(cache: Array, update: Array, at: Array, *, axis: int = -2,
         if mode == "linear" and not 0 <= first <= size - count:
             raise OperatorError(f"at[{n}] = {first}: {count} entries do not fit {size}",
                                 hint="mode='circular' wraps around")
-        rows: Array = (first % max(size, 1) + np.arange(count)) % max(size, 1)
+        rows = cast(Array, (first % max(size, 1) + np.arange(count)) % max(size, 1))
         np.moveaxis(out[n], axis - 1, 0)[rows] = np.moveaxis(update[n], axis - 1, 0)
     return out

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from ..declare import m
 from ..declare.kinds import composite, elementwise
-from ..declare.opdef import full_value, wide
+from ..declare.opdef import cast_value, full_value, wide
 from ..declare.scalar import Scalar
 from ..declare.schema import arr, known, sample
 from ..errors import OperatorError
-from ..ir.dims import cdiv
+from ..ir.dims import Size, cdiv
 from ..ir.graph import Value
-from ..ir.types import DTYPES, F32, I32, DType, axis_of, shape_text
+from ..ir.types import DTYPES, F32, F64, I32, I64, DType, axis_of, shape_text
 from .arithmetic import max_, min_, neg
 from .compare import eq, where
 from .contract import matmul_integer
+from .conv import convolution
 from .convert import cast_
 from .movement import expand, narrow, reshape, unsqueeze
 from .reduce import reduce_max, reduce_min
@@ -253,3 +254,68 @@ def _eight(dtype: DType) -> DType:
     if dtype.sort not in ("int", "uint") or dtype.bits != 8:
         raise OperatorError(f"the output zero point is {dtype}, not i8 or u8")
     return dtype
+
+
+def _per_filter(p: Value, rank: int, filters: Size, name: str) -> Value:
+    """A scalar, or one number per filter shaped to stand on the first of `rank` axes."""
+    if p.shape in ((), (1,)):
+        return p
+    if p.shape != (filters,):
+        raise OperatorError(f"{name} has shape {shape_text(p.shape)}, a scalar or one number for "
+                            f"each of {filters} filters was expected")
+    return reshape(p, shape=(*p.shape, *[1] * (rank - 1)))
+
+
+def _centred(x: Value, zero: Value | None) -> Value:
+    if x.dtype.sort not in ("int", "uint") or x.dtype.bits != 8:
+        raise OperatorError(f"the operands are i8 or u8, not {x.dtype}")
+    real = cast_value(x, F64)
+    return real if zero is None else real - cast_value(zero, F64)
+
+
+@composite(samples=[
+    known(arr([[[[2, 3, 4], [5, 6, 7], [8, 9, 10]]]], "u8"), arr([[[[1, 1], [1, 1]]]], "u8"),
+          x_zero=arr(1, "u8"), expect=[arr([[[[12, 16], [24, 28]]]], "i32")]),
+    sample("u8[1,4,5,6]", "i8[6,2,3,3]", x_zero="u8[]", w_zero="i8[6]", strides=(2, 1),
+           pads=(1, 0, 1, 2), groups=2, low=0, high=9, expect=f"{ORACLE}:conv_integer")])
+def conv_integer(x: Value, w: Value, *, x_zero: Value | None = None,
+                 w_zero: Value | None = None, strides: tuple[int, ...] = (),
+                 dilations: tuple[int, ...] = (), pads: tuple[Size, ...] = (), groups: int = 1
+                 ) -> Value:
+    """convolution of x - x_zero with w - w_zero, for i8 or u8, exact in i32 (ONNX ConvInteger).
+
+    x_zero is a scalar, w_zero a scalar or one number per filter; pads hold x_zero. f64 carries
+    the sums, which it holds exactly.
+    """
+    if x_zero is not None and x_zero.shape not in ((), (1,)):
+        raise OperatorError(f"x_zero has shape {shape_text(x_zero.shape)}, not that of a scalar")
+    by = None if w_zero is None else _per_filter(w_zero, w.type.rank, w.shape[0], "w_zero")
+    y = convolution(_centred(x, x_zero), _centred(w, by), strides=strides, dilations=dilations,
+                    pads=pads, groups=groups)
+    return cast_value(cast_value(y, I64), I32)
+
+
+_QCONV = ("u8[1,4,5,6]", "f32[]", "u8[]", "i8[6,2,3,3]", "f32[6]", "i8[6]", "f32[]", "u8[]")
+
+
+@composite(samples=[
+    sample(*_QCONV, bias="i32[6]", strides=(2, 1), pads=(1, 0, 1, 2), groups=2, low=1, high=9,
+           expect=f"{ORACLE}:qconv"),
+    sample("i8[1,2,6]", "f32[]", "i8[]", "i8[3,2,3]", "f32[]", "i8[]", "f32[]", "i8[]", low=1,
+           high=9)])
+def qconv(x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
+          y_scale: Value, y_zero: Value, *, bias: Value | None = None,
+          strides: tuple[int, ...] = (), dilations: tuple[int, ...] = (),
+          pads: tuple[Size, ...] = (), groups: int = 1) -> Value:
+    """The convolution of affine-quantised tensors, requantised (ONNX QLinearConv).
+
+    Parameters are scalars, those of w alternatively one per filter; bias[M] is i32 in units of
+    x_scale * w_scale. The sum is exact in i32; the rescaling is f32.
+    """
+    space = x.type.rank - 1
+    acc = conv_integer(x, w, x_zero=x_zero, w_zero=w_zero, strides=strides, dilations=dilations,
+                       pads=pads, groups=groups)
+    if bias is not None:
+        acc = acc + _per_filter(cast_value(bias, I32), space, w.shape[0], "bias")
+    scale = x_scale * _per_filter(w_scale, space, w.shape[0], "w_scale") / y_scale
+    return requantize(acc, scale, y_zero, dtype=_eight(y_zero.dtype))
