@@ -140,10 +140,15 @@ def read_schema(fn: FunctionType) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Operand types and attributes to test with; data is drawn from [low, high].
+    """Operand types and attributes to test with; data is drawn from [low, high], ends included.
 
-    `expect` is the answer, written down independently of the body, or `module:function`, an
-    oracle in the tests' environment that takes the operands and the attributes.
+    `expect` is the answer, written down independently of the body: a list of outputs, or
+    `module:function`. That oracle is called as `function(*operands, **optional, **attrs)`: the
+    operand arrays, the variadic ones spread out; then by keyword the optional operands that are
+    present and the attributes that the sample states. It returns an array, or a list with one
+    entry an output. Oracles outside `tests` are given floats as f64. The result must agree
+    within `rtol`, or one unit in the last place of an output narrower than f32; integers, bool
+    and text exactly.
     """
 
     types: tuple[str, ...]

@@ -66,7 +66,9 @@ def _witness_types(x: TensorType, *, names: tuple[str, ...]) -> TensorType:
     return TensorType(tuple(map(sym, names)), BOOL)
 
 
-@structured(types=_witness_types, samples=[sample("i64[2]", names=("a", "b"), low=1, high=4)])
+@structured(types=_witness_types, samples=[
+    sample("i64[2]", names=("a", "b"), low=1, high=4),
+    known([2, 1], names=("a", "b"), expect=[[[False], [False]]])])
 def witness(x: Array, *, names: tuple[str, ...]) -> Array:
     """Let the elements of x be known as sizes: the symbols `names` are bound when it runs.
 
