@@ -215,7 +215,7 @@ def max_pool_with_argmax(x: Array, *, kernel: tuple[int, ...], strides: tuple[in
         start = np.arange(sizes[i]).reshape((-1, *(1,) * (n - 1 - i))) * steps[i] - edges[i]
         index += np.clip(start + taps[i] * gaps[i], 0, x.shape[2 + i] - 1) * scale
         scale *= x.shape[2 + i]
-    planes: Array = np.arange(x.shape[0] * x.shape[1])
+    planes = cast(Array, np.arange(x.shape[0] * x.shape[1]))
     return values, index + planes.reshape((*x.shape[:2], *(1,) * n)) * scale
 
 
