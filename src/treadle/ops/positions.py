@@ -15,7 +15,7 @@ from ..ir.dims import Size
 from ..ir.graph import Value
 from ..ir.types import I64, Shape, TensorType, axis_of
 from .arithmetic import mod
-from .extents import surely_exceeds, with_axis, zeros
+from .extents import surely_differ, surely_exceeds, with_axis, zeros
 from .gather import gather, take_along
 from .generate import iota
 from .movement import concat, narrow, reshape, unsqueeze
@@ -99,7 +99,7 @@ def rope(x: Value, cos: Value, sin: Value, *, positions: Value | None = None, n_
     seq = 2 if layout == "nhsd" else 1
     d, n, length = full.shape[3], full.shape[0], full.shape[seq]
     turn = d if n_rot == 0 else n_rot
-    if surely_exceeds(turn, d) or any(t.shape[-1] * 2 != turn for t in (cos, sin)):
+    if surely_exceeds(turn, d) or any(surely_differ(t.shape[-1] * 2, turn) for t in (cos, sin)):
         raise OperatorError(f"cos {cos.type} and sin {sin.type} do not hold half of {turn} "
                             f"rotated elements of {d}")
     by = [unsqueeze(wide(_angles(t, positions, n, length, name)), axes=(3 - seq,))
