@@ -30,7 +30,7 @@ TWO_OVER_SQRT_PI = 2.0 / math.sqrt(math.pi)
 UNARY: dict[str, Callable[[Scalar], Num]] = {
     "neg": lambda _: -1,
     "abs": lambda x: m.sign(x),  # 0 at 0
-    **{n: lambda _: 0 for n in ("sign", "floor", "ceil", "trunc")},
+    **{n: lambda _: 0 for n in ("sign", "floor", "ceil", "trunc", "bitcast")},
     "round": lambda _: 1,  # straight through
     "exp": lambda x: m.exp(x),
     "expm1": lambda x: m.exp(x),
@@ -74,9 +74,9 @@ BINARY: dict[str, Callable[[Scalar, Scalar], tuple[Num, Num]]] = {
     "div": lambda a, b: (1 / b, -a / (b * b)),
     "pow": _pow,
     "atan2": _atan2,
-    "mod": lambda a, b: (1, -m.floor(a / b)),
+    "mod": lambda a, b: (1, -(a // b)),
     "fmod": lambda a, b: (1, -m.trunc(a / b)),
-    "floordiv": lambda _a, _b: (0, 0),
+    **{n: lambda _a, _b: (0, 0) for n in ("floordiv", "truncdiv")},
 }
 
 
@@ -86,7 +86,7 @@ def differentiable(dtype: DType) -> bool:
 
 
 def _zero(x: Scalar) -> bool:
-    return is_const(x, 0.0) or is_const(x, 0)
+    return is_const(x, 0)
 
 
 def _times(a: Scalar, b: Scalar) -> Scalar:
@@ -151,14 +151,15 @@ def _open_underived(root: Scalar) -> Scalar:
 
 
 IDENTITIES: dict[str, Callable[[tuple[Scalar, ...]], Scalar | None]] = {
-    "mul": lambda a: a[1] if is_const(a[0], 1.0) or is_const(a[0], 1) else (
-        a[0] if is_const(a[1], 1.0) or is_const(a[1], 1) else None),
-    "div": lambda a: a[0] if is_const(a[1], 1.0) else None,
-    "sub": lambda a: a[0] if is_const(a[1], 0.0) or is_const(a[1], 0) else None,
+    "mul": lambda a: a[1] if is_const(a[0], 1) else a[0] if is_const(a[1], 1) else None,
+    "div": lambda a: a[0] if is_const(a[1], 1) else None,
+    "sub": lambda a: a[0] if is_const(a[1], 0) else None,
     "neg": lambda a: a[0].args[0] if a[0].op == "neg" else None,
-    "where": lambda a: a[1] if a[1] is a[2] else None,
+    "where": lambda a: (a[1] if a[1] is a[2] or is_const(a[0], True) else
+                        a[2] if is_const(a[0], False) else None),
 }
-"""Rules that hold bit for bit, NaN, infinities and -0 included; `x+0` and `x*0` do not."""
+"""Rules that hold bit for bit for real operands, NaN, infinities and -0 included; `x+0` and `x*0`
+do not, and a complex product by 1 makes NaN out of infinities."""
 _WIDER = {("f16", "f32"), ("bf16", "f32"), ("f16", "f64"), ("bf16", "f64"), ("f32", "f64")}
 
 
@@ -169,7 +170,8 @@ def _simple(s: Scalar, args: tuple[Scalar, ...]) -> Scalar:
             return const(value, s.dtype)
     if s.op == "cast":
         return _simple_cast(s.dtype, args[0])
-    same = rule(args) if (rule := IDENTITIES.get(s.op)) else None
+    rule = IDENTITIES.get(s.op) if s.dtype.sort != "complex" else None
+    same = rule(args) if rule else None
     return rebuild(s, args) if same is None else same
 
 

@@ -125,7 +125,8 @@ def _declare(kind: Kind, samples: Sequence[Sample], *, keep: tuple[str, ...] = (
         op = OpDef(kind, fn, samples, given, keep)
         if (derivative := given.get("derivative")) is not None and op.name not in PRIMS:
             PRIMS[op.name] = Prim("derived", None, cast("Callable[..., Scalar]", op.body),
-                                  cast("Callable[..., Sequence[Num]]", derivative))
+                                  cast("Callable[..., Sequence[Num]]", derivative),
+                                  len(op.schema.operands))
         return op
 
     return wrap

@@ -95,34 +95,39 @@ class Prim:
     numpy: Callable[..., Array] | None = None
     body: Callable[..., Scalar] | None = None
     derivative: Callable[..., Sequence[Num]] | None = None
+    arity: int = 1
 
 
 PRIMS: dict[str, Prim] = {
-    **{n: Prim("num", f) for n, f in (
-        ("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("neg", np.negative),
-        ("pow", special.power))},
-    **{n: Prim("real", f) for n, f in (
+    **{n: Prim("num", f, arity=2) for n, f in (
+        ("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("pow", special.power))},
+    **{n: Prim("real", f, arity=2) for n, f in (
         ("floordiv", np.floor_divide), ("truncdiv", special.truncdiv), ("mod", np.remainder),
-        ("fmod", np.fmod), ("abs", np.abs), ("sign", np.sign))},
-    **{n: Prim("ordered", f) for n, f in (("max", np.maximum), ("min", np.minimum))},
+        ("fmod", np.fmod))},
+    **{n: Prim("ordered", f, arity=2) for n, f in (("max", np.maximum), ("min", np.minimum))},
+    "neg": Prim("num", np.negative),
+    **{n: Prim("real", f) for n, f in (("abs", np.abs), ("sign", np.sign))},
+    "div": Prim("analytic", np.divide, arity=2),
+    "atan2": Prim("float", np.arctan2, arity=2),
     **{n: Prim("analytic", f) for n, f in (
-        ("div", np.divide), ("exp", np.exp), ("expm1", np.expm1), ("log", np.log),
+        ("exp", np.exp), ("expm1", np.expm1), ("log", np.log),
         ("log1p", np.log1p), ("sqrt", np.sqrt), ("sin", np.sin), ("cos", np.cos),
         ("tan", np.tan), ("asin", np.arcsin), ("acos", np.arccos), ("atan", np.arctan),
         ("sinh", np.sinh), ("cosh", np.cosh), ("tanh", np.tanh), ("asinh", np.arcsinh),
         ("acosh", np.arccosh), ("atanh", np.arctanh))},
     **{n: Prim("float", f) for n, f in (
         ("floor", np.floor), ("ceil", np.ceil), ("round", np.rint), ("trunc", np.trunc),
-        ("erf", special.erf), ("atan2", np.arctan2))},
-    **{n: Prim("compare", f) for n, f in (("eq", np.equal), ("ne", np.not_equal))},
-    **{n: Prim("order", f) for n, f in (
+        ("erf", special.erf))},
+    **{n: Prim("compare", f, arity=2) for n, f in (("eq", np.equal), ("ne", np.not_equal))},
+    **{n: Prim("order", f, arity=2) for n, f in (
         ("lt", np.less), ("le", np.less_equal), ("gt", np.greater), ("ge", np.greater_equal))},
-    **{n: Prim("bits", f) for n, f in (
+    **{n: Prim("bits", f, arity=2) for n, f in (
         ("bitwise_and", np.bitwise_and), ("bitwise_or", np.bitwise_or),
-        ("bitwise_xor", np.bitwise_xor), ("bitwise_not", np.invert))},
-    **{n: Prim("shift", f) for n, f in (
+        ("bitwise_xor", np.bitwise_xor))},
+    "bitwise_not": Prim("bits", np.invert),
+    **{n: Prim("shift", f, arity=2) for n, f in (
         ("shift_left", np.left_shift), ("shift_right", np.right_shift))},
-    "where": Prim("where", np.where),
+    "where": Prim("where", np.where, arity=3),
     "cast": Prim("cast"),
     "bitcast": Prim("bitcast"),
 }
@@ -137,6 +142,8 @@ def make(op: str, *args: Num, value: object = None) -> Scalar:
     """The primitive `op` of `args`; numbers take the dtype of the operands beside them."""
     if (prim := PRIMS.get(op)) is None:
         raise DeclarationError(f"'{op}' is no scalar primitive", hint=f"known: {', '.join(PRIMS)}")
+    if len(args) != prim.arity:
+        raise OperatorError(f"{op} takes {prim.arity} operands, got {len(args)}")
     first = 1 if prim.rule == "where" else 0
     typed = [a.dtype for a in args[first:] if isinstance(a, Scalar)]
     if not typed:
