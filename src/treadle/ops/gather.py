@@ -175,8 +175,9 @@ def _rows(x: Array, indices: Array, batch: int = 0) -> tuple[Array, tuple[int, .
         raise OperatorError(f"{list(x.shape)} and indices {list(indices.shape)} differ in their "
                             f"{batch} batch axes")
     lead = indices.ndim - 1
-    at: list[Array] = [np.reshape(np.arange(x.shape[i]), [-1 if j == i else 1 for j in range(lead)])
-                       for i in range(batch)]
+    at: list[Array] = [
+        np.reshape(np.arange(int(x.shape[i])), [-1 if j == i else 1 for j in range(lead)])
+        for i in range(batch)]
     at += [positions(indices[..., i], x.shape[batch + i], batch + i) for i in range(depth)]
     rows: Array = np.zeros(indices.shape[:-1], np.int64)
     for axis, index in enumerate(at):
