@@ -81,7 +81,8 @@ class BodyImporter(Context):
         op, version = node.op_type, self.opsets.get(domain, 0)
         if not ((domain, op) in self.state.functions or find(domain, op, version)
                 or has_body(domain, op, version)):
-            self.failures.add(domain, op, version, self.node_name, _no_importer(domain, op, version))
+            reason = _no_importer(domain, op, version)
+            self.failures.add(domain, op, version, self.node_name, reason)
 
     def _input(self, name: str) -> Value | None:
         try:

@@ -1,0 +1,86 @@
+"""If, Loop and Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ....declare.content import content, sizes_of
+from ....declare.opdef import REGISTRY, cast_value
+from ....errors import Declined
+from ....ir.graph import Value
+from ....ir.types import BOOL
+from ..context import Context
+from ..importing import RegionImporter
+from ..registry import importer
+from .shape import op
+
+
+@importer("If")
+def if_(ctx: Context, cond: Value, *, then_branch: RegionImporter, else_branch: RegionImporter
+        ) -> object:
+    """One of two bodies; a condition known before the run leaves only that body."""
+    known = content(cond)
+    if known is not None and known.dtype != object:
+        return (then_branch if bool(known.reshape(-1)[0]) else else_branch)()
+    return REGISTRY["if"](op("reshape", cond, shape=()), then=then_branch, orelse=else_branch,
+                          fresh=ctx.fresh("if"))
+
+
+@importer("Loop")
+def loop(ctx: Context, trip: Value | None, cond: Value | None, *carried: Value | None,
+         body: RegionImporter) -> object:
+    """Carried values and stacked outputs."""
+    held = [v for v in carried if v is not None]
+    if len(held) != len(carried):
+        raise Declined("Loop with an absent carried value")
+    count = None if trip is None else sizes_of(trip)
+    length = count[0] if count and cond is None else None
+    return REGISTRY["loop"](held, trip=_scalar(trip), keep_going=_scalar(cond),
+                            body=_loop_body(body, cond is not None), length=length,
+                            fresh=ctx.fresh("loop"))
+
+
+def _scalar(x: Value | None) -> Value | None:
+    return None if x is None else op("reshape", x, shape=())
+
+
+def _loop_body(body: RegionImporter, conditional: bool) -> Callable[..., tuple[Value, ...]]:
+    def run(index: Value, go: Value, *values: Value) -> tuple[Value, ...]:
+        out = body(index, go, *values)
+        flag = op("reshape", cast_value(out[0], BOOL), shape=()) if conditional else go
+        return (flag, *out[1:])
+
+    return run
+
+
+@importer("Scan", since=9)
+def scan(ctx: Context, *operands: Value, body: RegionImporter, num_scan_inputs: int,
+         scan_input_axes: tuple[int, ...] = (), scan_input_directions: tuple[int, ...] = (),
+         scan_output_axes: tuple[int, ...] = (), scan_output_directions: tuple[int, ...] = ()
+         ) -> object:
+    """A fold over an axis."""
+    return REGISTRY["scan"](
+        list(operands), body=body, carried=len(operands) - num_scan_inputs, axes=scan_input_axes,
+        reverse=tuple(map(bool, scan_input_directions)), out_axes=scan_output_axes,
+        out_reverse=tuple(map(bool, scan_output_directions)), fresh=ctx.fresh("scan"))
+
+
+@importer("Scan", until=8)
+def scan_8(ctx: Context, lengths: Value | None, *operands: Value, body: RegionImporter,
+           num_scan_inputs: int, directions: tuple[int, ...] = ()) -> object:
+    """The batched form: every operand has a batch axis in front; all sequences are whole."""
+    if lengths is not None:
+        raise Declined("Scan 8 with sequence_lens", hint="re-export with opset 9 or later")
+    batch = ctx.known(operands[0].shape[0], "the batch size")
+    carried = len(operands) - num_scan_inputs
+    rows: list[tuple[Value, ...]] = []
+    for b in range(batch):
+        here = [op("squeeze", op("narrow", v, axis=0, start=b, length=1), axes=(0,))
+                for v in operands]
+        out = REGISTRY["scan"](here, body=body, carried=carried,
+                               reverse=tuple(map(bool, directions)), fresh=ctx.fresh("scan"))
+        rows.append(out if isinstance(out, tuple) else (out,))  # type: ignore[arg-type]
+    return [op("concat", [op("unsqueeze", r[i], axes=(0,)) for r in rows], axis=0)
+            for i in range(len(rows[0]))]
+
+
