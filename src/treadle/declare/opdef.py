@@ -124,7 +124,7 @@ class OpDef:
         regions = self._trace_regions(bodies, values, tuple(named), attrs, builder) if (
             bodies) else NO_REGIONS
         node = Node(self.name, values, attrs, (), tuple(named), regions,
-                    builder.loc or caller())
+                    caller() if builder.loc is None else builder.loc)
         if self.kind == "composite" and builder.expand(node):
             optional = dict(zip(named, values[len(args):], strict=True))
             return self.body(*self.group(values[:len(args)]), **optional, **attrs)

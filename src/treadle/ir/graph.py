@@ -172,7 +172,7 @@ class Builder:
     def __init__(self, name: str, expand: Expand = lambda _: False) -> None:
         self.graph = Graph(name)
         self.expand = expand
-        self.loc = ""
+        self.loc: str | None = None  # None: the Python caller; "": unknown
         self._tokens: list[Token[Builder | None]] = []
 
     def __enter__(self) -> Builder:

@@ -48,7 +48,7 @@ def uniform(array: Array, dtype: DType) -> complex | None:
 
 
 def _emit(op: str, attrs: Attrs, type_: TensorType) -> Value:
-    return current().emit(Node(op, (), attrs, loc=current().loc), (type_,))[0]
+    return current().emit(Node(op, (), attrs, loc=current().loc or ""), (type_,))[0]
 
 
 def record_number(number: complex | Dim, type_: TensorType) -> Value:
@@ -67,9 +67,9 @@ def record_array(array: Array, dtype: DType) -> Value:
 
 def record_content(array: Array, dtype: DType) -> Value:
     """Integers and sizes, as `declare.content` gives them."""
-    if array.dtype != object:
-        return record_array(array.astype(np_dtype(dtype), copy=False), dtype)
     items = cast("list[int | Dim]", array.reshape(-1).tolist())
+    if array.dtype != object or not any([isinstance(x, Dim) for x in items]):
+        return record_array(array.astype(np_dtype(dtype)), dtype)
     if array.ndim == 0:
         return record_number(items[0], TensorType((), dtype))
     value = _emit("sizes", {"sizes": tuple(items)}, TensorType((len(items),), I64))

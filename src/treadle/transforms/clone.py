@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from ..declare.opdef import infer
-from ..ir.dims import Dim, Size, substitute, symbol_name, symbols
-from ..ir.graph import Attr, Attrs, Builder, Graph, Node, Value, current
+from ..ir.dims import Dim, Size, substitute, symbol_name
+from ..ir.graph import Attr, Attrs, Builder, Graph, Node, Value
 from ..ir.types import TensorType
 
 Visit: TypeAlias = Callable[[Node], "Sequence[Value] | None"]
@@ -128,24 +128,3 @@ def bind_sizes(graph: Graph, sizes: Mapping[str, Size]) -> Graph:
     work = Rebuild(lambda _: None)
     work.sizes.update(sizes)
     return work.graph(graph)
-
-
-def emit_like(node: Node, op: str, attrs: Attrs, types: Sequence[TensorType]) -> tuple[Value, ...]:
-    """Record a node without operands at the source location of `node`; its types are given."""
-    return current().emit(Node(op, (), attrs, loc=node.loc), types)
-
-
-def reads_inside(node: Node) -> set[str]:
-    """Size symbols that the attributes of `node` and of the nodes in its regions mention."""
-    out = node.reads()
-    for region in node.regions.values():
-        out |= region_reads(region)
-    return out
-
-
-def region_reads(graph: Graph) -> set[str]:
-    """Size symbols that the nodes of `graph` read and that its input types mention."""
-    out = {s for v in graph.inputs for d in v.type.shape for s in symbols(d)}
-    for node in graph.nodes:
-        out |= reads_inside(node)
-    return out

@@ -26,11 +26,13 @@ def inline(graph: Graph, args: Sequence[Value], outer: Mapping[Value, Value] | N
     env = {v: (outer or {}).get(v, v) for v in graph.captures}
     env.update(zip(leaves, args, strict=True))
     builder = current()
+    before = builder.loc
     for node in graph.nodes:
-        with builder.at(node.loc):
-            outputs = apply_node(node, [env[v] for v in node.inputs], env)
+        builder.loc = node.loc or before or ""
+        outputs = apply_node(node, [env[v] for v in node.inputs], env)
         keep_names(node.outputs, outputs)
         env.update(zip(node.outputs, outputs, strict=True))
+    builder.loc = before
     return tuple([env[v] for v in graph.outputs])
 
 
