@@ -17,3 +17,21 @@ def affine_grid(theta: np.ndarray, *, size: tuple[int, ...], align_corners: bool
                 ) -> list[np.ndarray]:
     full = np.array([len(theta), 1, *size], np.int64)
     return ort.run("AffineGrid", [theta, full], {"align_corners": int(align_corners)}, opset=20)
+
+
+def col2im(x: np.ndarray, *, image: tuple[int, ...], kernel: tuple[int, ...],
+           strides: tuple[int, ...] = (), dilations: tuple[int, ...] = (),
+           pads: tuple[int, ...] = ()) -> list[np.ndarray]:
+    attrs = {"strides": strides or None, "dilations": dilations or None, "pads": pads or None}
+    return ort.run("Col2Im", [x, np.array(image, np.int64), np.array(kernel, np.int64)], attrs,
+                   opset=18)
+
+
+def deform_conv(x: np.ndarray, w: np.ndarray, offset: np.ndarray, *,
+                mask: np.ndarray | None = None, bias: np.ndarray | None = None,
+                strides: tuple[int, ...] = (), dilations: tuple[int, ...] = (),
+                pads: tuple[int, ...] = (), groups: int = 1, offset_groups: int = 1
+                ) -> list[np.ndarray]:
+    attrs = {"strides": strides or None, "dilations": dilations or None, "pads": pads or None,
+             "group": groups, "offset_group": offset_groups}
+    return ort.run("DeformConv", [x, w, offset, bias, mask], attrs, opset=22)
