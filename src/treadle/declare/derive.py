@@ -115,7 +115,7 @@ def _chain(s: Scalar, d: Sequence[Scalar]) -> Scalar:
         return cast_to(d[0], s.dtype) if differentiable(s.args[0].dtype) else const(0, s.dtype)
     if s.op in ("max", "min"):
         a, b = s.args if s.op == "max" else s.args[::-1]
-        da, db = d if s.op == "max" else d[::-1]
+        da, db = d
         return m.where(a > b, da, m.where(m.eq(a, b), 0.5 * _plus(da, db), db))
     total = const(0, s.dtype)
     for partial, di in zip(_partials(s), d, strict=True):
