@@ -9,6 +9,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
+ort.set_default_logger_severity(3)
+
 
 def _value(name: str, array: object) -> onnx.ValueInfoProto:
     if isinstance(array, list):

@@ -35,3 +35,19 @@ def deform_conv(x: np.ndarray, w: np.ndarray, offset: np.ndarray, *,
     attrs = {"strides": strides or None, "dilations": dilations or None, "pads": pads or None,
              "group": groups, "offset_group": offset_groups}
     return ort.run("DeformConv", [x, w, offset, bias, mask], attrs, opset=22)
+
+
+def max_roi_pool(x: np.ndarray, rois: np.ndarray, *, size: tuple[int, ...], scale: float = 1.0
+                 ) -> list[np.ndarray]:
+    return ort.run("MaxRoiPool", [x, rois], {"pooled_shape": size, "spatial_scale": scale},
+                   opset=13)
+
+
+def roi_align(x: np.ndarray, rois: np.ndarray, batch: np.ndarray, *, mode: str = "avg",
+              size: tuple[int, ...] = (1, 1), sampling_ratio: int = 0, scale: float = 1.0,
+              half_pixel: bool = True) -> list[np.ndarray]:
+    attrs = {"mode": mode, "output_height": size[0], "output_width": size[1],
+             "sampling_ratio": sampling_ratio, "spatial_scale": scale,
+             "coordinate_transformation_mode": "half_pixel" if half_pixel
+             else "output_half_pixel"}
+    return ort.run("RoiAlign", [x, rois, batch.astype(np.int64)], attrs, opset=16)
