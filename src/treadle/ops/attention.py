@@ -33,7 +33,8 @@ def _group(q: Value, k: Value) -> int:
     if q.shape[1] == k.shape[1]:
         return 1
     many, few = q.shape[1], k.shape[1]
-    if not isinstance(many, int) or not isinstance(few, int) or few < 1 or many % few:
+    if not isinstance(many, int) or not isinstance(few, int) or min(few, many) < 1 or (
+            many % few):
         raise OperatorError(f"{many} query heads do not share {few} key heads",
                             hint="the number of query heads is a multiple of that of key heads")
     return many // few

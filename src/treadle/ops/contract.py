@@ -292,7 +292,7 @@ def _centred(x: Array, zero: Tensor | None, row: bool) -> Array:
     real = x.astype(np.float64)
     if not isinstance(zero, np.ndarray):
         return real
-    by_row = row and zero.ndim == 1 and zero.size > 1
+    by_row = row and zero.ndim == 1 and zero.shape != (1,)
     return real - (zero[:, None] if by_row else zero)
 
 
