@@ -87,7 +87,7 @@ def expressions(draw: st.DrawFn, dtype: DType, depth: int, types: Sequence[DType
         case "cast":
             return cast_to(sub(draw(st.sampled_from(types))), dtype)
         case "bitcast":
-            same = [d for d in SAME_WIDTH[dtype] if d in types and d is not BOOL]
+            same = [d for d in SAME_WIDTH[dtype] if d in types]
             return bitcast_to(sub(draw(st.sampled_from(same or [dtype]))), dtype)
         case "order":
             of = draw(st.sampled_from(types))

@@ -92,7 +92,10 @@ def _zero(x: Scalar) -> bool:
 def _times(a: Scalar, b: Scalar) -> Scalar:
     if _zero(a) or _zero(b):
         return const(0, a.dtype)
-    return b if is_const(a, 1.0) else a if is_const(b, 1.0) else a * b
+    for x, y in ((a, b), (b, a)):
+        if is_const(x, 1) or is_const(x, -1):
+            return y if is_const(x, 1) else -y
+    return a * b
 
 
 def _plus(a: Scalar, b: Scalar) -> Scalar:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..errors import OperatorError
-from ..ir.types import STRING, DType
+from ..ir.types import BOOL, STRING, DType
 from .arrays import Array, np_dtype
 
 # Coefficients of the rational approximations of erf in W. J. Cody, "Rational Chebyshev
@@ -109,8 +109,8 @@ def cast(dtype: DType, x: Array) -> Array:
     if dtype is STRING:
         return _map_objects(_spell, x)
     if x.dtype.kind == "O":
-        whole = dtype.sort in ("int", "uint")
-        return cast(dtype, _map_objects(_read, x).astype(np.int64 if whole else np.float64))
+        whole = {"int": np.int64, "uint": np.uint64}
+        return cast(dtype, _map_objects(_read, x).astype(whole.get(dtype.sort, np.float64)))
     if dtype.sort in ("int", "uint") and x.dtype.kind not in "iub":
         real = np.real(x) if x.dtype.kind == "c" else x
         return _to_integer(dtype, real.astype(np.float32) if x.dtype.itemsize < 4 else real)
@@ -138,8 +138,10 @@ def _to_integer(dtype: DType, x: Array) -> Array:
 
 
 def bitcast(dtype: DType, x: Array) -> Array:
-    """The same bits read as another type of the same width."""
+    """The same bits read as another type of the same width; any byte but 0 is a true bool."""
     target, whole = np_dtype(dtype), np.ascontiguousarray(x)
+    if dtype is BOOL:
+        return whole.view(np.uint8).reshape(x.shape) != 0
     if dtype.bits >= 8:
         return whole.view(target).reshape(x.shape)
     raw = whole.view(np.uint8).reshape(x.shape)  # a byte an element, its upper bits undefined

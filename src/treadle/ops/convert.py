@@ -69,9 +69,10 @@ def cast_(x: Scalar, *, dtype: DType, saturate: bool = True,
 @elementwise(keep=("*",), samples=[
     known([1.0, -0.0], dtype="i32", expect=[[0x3F800000, -(2**31)]]),
     known(arr([0x3C00, 0xFC00], "u16"), dtype="f16", expect=[[1.0, -INF]]),
-    known(arr([-1, 7], "i4"), dtype="u4", expect=[[15, 7]])])
+    known(arr([-1, 7], "i4"), dtype="u4", expect=[[15, 7]]),
+    known(arr([0, 2], "u8"), dtype="bool", expect=[[False, True]])])
 def bitcast(x: Scalar, *, dtype: DType) -> Scalar:
-    """The bits of x read as another dtype of the same width (ONNX BitCast)."""
+    """The bits of x read as another dtype of the same width (ONNX BitCast); a bool is byte != 0."""
     return m.bitcast(x, dtype)
 
 
