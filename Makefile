@@ -42,4 +42,4 @@ docs: $(STAMP)
 	$(BIN)/python tools/docs.py $(ARGS)
 
 stress: $(STAMP)
-	$(BIN)/python tests/stress.py $(ARGS)
+	$(BIN)/python -m bench.stress $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 
 import pytest
 
@@ -50,18 +51,28 @@ def test_a_function_runs() -> None:
     assert jit.build(SEVEN, target.host()).function("seven", ctypes.c_int)() == 7
 
 
-def test_libc_is_within_reach() -> None:
-    text = "declare i32 @abs(i32)\ndefine i32 @f(i32 %x) {\n  %y = call i32 @abs(i32 %x)\n" \
-           "  ret i32 %y\n}\n"
-    call = jit.build(text, target.host()).function("f", ctypes.c_int, ctypes.c_int)
-    assert call(-5) == 5
+def test_functions_of_the_process_are_within_reach() -> None:
+    names = ("exp", "sin", "cos", "tan")
+    calls = "".join(f"  %x{j + 1} = call double @{name}(double %x{j})\n"
+                    for j, name in enumerate(names))
+    text = "".join(f"declare double @{name}(double)\n" for name in names)
+    text += f"define double @f(double %x0) {{\n{calls}  ret double %x4\n}}\n"
+    call = jit.build(text, target.host()).function("f", ctypes.c_double, ctypes.c_double)
+    assert call(0.5) == pytest.approx(math.tan(math.cos(math.sin(math.exp(0.5)))), rel=1e-15)
+
+
+def test_data_with_addresses_in_it_loads() -> None:
+    text = SEVEN + "@table = constant [1 x ptr] [ptr @seven]\n"
+    program = jit.build(text, target.host())
+    at = ctypes.c_uint64.from_address(program.address("table")).value
+    assert at == program.address("seven")
 
 
 def test_a_missing_symbol_and_a_bad_object_are_errors() -> None:
     with pytest.raises(jit.CompileError, match="no symbol 'eight'"):
         jit.build(SEVEN, target.host()).address("eight")
     with pytest.raises(jit.CompileError, match="does not load"):
-        jit.Program(b"not an object", target.host())
+        jit.Program(b"not an object")
 
 
 def test_rejected_text_is_quoted() -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import itertools
 import re
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ...errors import TreadleError
-from .target import Target
+from .target import Target, host
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
-_MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe")
-"""How an object file begins on Linux (ELF) and macOS (Mach-O, 64 bits)."""
 _LABEL = re.compile(r"^([A-Za-z_$.][\w$.]*):", re.MULTILINE)
 _FUSED = re.compile(r"^\s+v?(?:fmadd|fmla|fnmadd|dp|pmaddwd|dot)\w*|^\s+[su]dot\b"
                     r"|^\s+vp?(?:fn?madd|dp|maddwd|maddubsw)\w*", re.MULTILINE)
@@ -140,37 +139,55 @@ def spills(assembly_text: str) -> dict[str, Spills]:
     return found
 
 
+@functools.cache
+def _linker() -> llvm.LLJIT:
+    """The process's linker. JITLink places an object's sections together, with its own GOT.
+
+    The older MCJIT loader may spread them beyond the small code model's reach, or abort.
+    """
+    import llvmlite.binding as llvm
+
+    made = llvm.create_lljit_compiler(host().machine(), use_jit_link=True)
+    # Threads may still run code while the interpreter exits: never unload at that time.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+    return made
+
+
 class Program:
     """Loaded code. It stays loaded while this or a callable of `function` is alive."""
 
     _lock = threading.Lock()
+    _count = itertools.count()
 
-    def __init__(self, code: bytes, target: Target) -> None:
-        """Load object code that `compile_object` made for this processor.
+    def __init__(self, code: bytes) -> None:
+        """Load object code that `compile_object` made for the processor of this process.
 
-        LLVM crashes on damaged code, so a cache that outlives the process verifies a checksum
-        first; this refuses only what is no object file at all.
+        Raises `CompileError` for what is no object file. Damage inside one goes unnoticed: a cache
+        that outlives the process verifies a checksum first.
         """
         import llvmlite.binding as llvm
 
-        if not code.startswith(_MAGIC):
-            raise CompileError("object code does not load: it is not an object file",
-                               hint="delete the cache directory")
+        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        self._found: dict[str, llvm.ResourceTracker] = {}
         with Program._lock:
-            empty = llvm.parse_assembly("", llvm.create_context())
-            # llvmlite's memory manager keeps all sections within reach of the small code model.
-            self._engine = llvm.create_mcjit_compiler(empty, target.machine(), use_lmm=True)
-            self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-            self._engine.finalize_object()
+            self._name = f"treadle{next(Program._count)}"
+            try:
+                self._loaded = builder.link(_linker(), self._name)
+            except RuntimeError as error:
+                raise CompileError(f"object code does not load: {error}",
+                                   hint="delete the cache directory") from None
 
     def address(self, name: str) -> int:
         """The address of an external function or datum; raises `CompileError` if there is none."""
         with Program._lock:
-            found = (self._engine.get_function_address(name)
-                     or self._engine.get_global_value_address(name))
-        if not found:
-            raise CompileError(f"compiled code has no symbol '{name}'")
-        return found
+            # What a lookup returns keeps the code loaded, and unloads it when dropped.
+            if name not in self._found:
+                try:
+                    self._found[name] = _linker().lookup(self._name, name)
+                except RuntimeError as error:
+                    raise CompileError(
+                        f"compiled code has no symbol '{name}': {error}") from None
+            return self._found[name][name]
 
     def function(self, name: str, result: type | None, *parameters: type) -> Callable[..., int]:
         """A function as a Python callable of ctypes types; it runs without the GIL."""
@@ -181,4 +198,4 @@ class Program:
 
 def build(text: str, target: Target, cache: ObjectCache | None = None) -> Program:
     """Compile and load a module for the processor of this process."""
-    return Program(compile_object(text, target, cache), target)
+    return Program(compile_object(text, target, cache))

@@ -21,7 +21,7 @@ __all__ = [
     "Function", "Index", "Loop", "Module", "Operand", "Type", "Value",
 ]
 
-_PAUSE = {True: "call void @llvm.x86.sse2.pause()", False: 'call void asm sideeffect "yield", ""()'}
+_PAUSES = {True: ("llvm.x86.sse2.pause", "", ""), False: ("llvm.aarch64.hint", "i32", "i32 1")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +218,9 @@ class Function(Instructions):
 
     def pause(self) -> None:
         """Tell the core that this is a spinning wait."""
-        if self.target.is_x86:
-            self.declare("llvm.x86.sse2.pause", VOID, [])
-        self.line(_PAUSE[self.target.is_x86])
+        name, kind, argument = _PAUSES[self.target.is_x86]
+        self.declare(name, VOID, [kind] if kind else [])
+        self.line(f"call void @{name}({argument})")
 
     def text(self) -> str:
         """The definition."""

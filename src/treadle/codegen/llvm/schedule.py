@@ -1,0 +1,87 @@
+"""What a run executes, as the words that the worker runtime reads.
+
+A *step* is one kernel with its arguments. A *phase* is one or more steps cut into the same number
+of chunks; a chunk goes through all steps of its phase in order, and a phase begins when all chunks
+of the one before are done. The chunk count is part of the plan: it never depends on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .jit import Program
+
+MAX_CHUNKS = (1 << 15) - 1
+HEADER_WORDS, PHASE_WORDS, STEP_WORDS = 4, 4, 4
+"""Header: phases, address of the phases, address of the steps. Phase: first step, steps, chunks,
+chunks up to its end. Step: kernel address, byte offset of its arguments in the frame, node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A kernel's address, its arguments as a range of the frame, and the node it stands for.
+
+    `offset` counts the frame's 8-byte words. Of several errors in one phase the lowest `node` wins.
+    """
+
+    kernel: int
+    offset: int
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Steps that each chunk runs in order without waiting for other chunks."""
+
+    steps: tuple[Step, ...]
+    chunks: int
+
+
+class Schedule:
+    """Phases in order. Immutable: workers read it without locks, so a new binding makes a new one.
+
+    `scratch` is the number of bytes that any of its kernels needs per lane. `serial` says that no
+    phase has work for a second thread. `program` holds the kernels' code and stays loaded.
+    """
+
+    __slots__ = ("address", "phases", "program", "scratch", "serial", "steps", "words")
+
+    def __init__(self, phases: Sequence[Phase], program: Program, scratch: int = 0) -> None:
+        steps = [step for phase in phases for step in phase.steps]
+        self.phases, self.steps, self.scratch = len(phases), len(steps), scratch
+        steps_at = HEADER_WORDS + PHASE_WORDS * len(phases)
+        self.words = words = np.zeros(steps_at + STEP_WORDS * len(steps) + 8, np.int64)
+        words[:3] = (len(phases), words.ctypes.data + 8 * HEADER_WORDS,
+                     words.ctypes.data + 8 * steps_at)
+        first = end = 0
+        for at, phase in enumerate(phases):
+            if not 0 < phase.chunks <= MAX_CHUNKS:
+                raise ValueError(f"phase {at} has {phase.chunks} chunks, expected 1 to "
+                                 f"{MAX_CHUNKS}")
+            end += phase.chunks
+            row = HEADER_WORDS + PHASE_WORDS * at
+            words[row:row + 4] = (first, len(phase.steps), phase.chunks, end)
+            first += len(phase.steps)
+        for at, step in enumerate(steps):
+            row = steps_at + STEP_WORDS * at
+            words[row:row + 3] = (step.kernel, 8 * step.offset, step.node)
+        words.flags.writeable = False
+        self.address, self.program = words.ctypes.data, program
+        self.serial = all(phase.chunks == 1 for phase in phases)
+
+
+class Frame:
+    """The 8-byte words that a schedule's steps take their arguments from.
+
+    Words may change between runs. One frame serves one run at a time: a kernel reads its words
+    while it runs.
+    """
+
+    __slots__ = ("address", "words")
+
+    def __init__(self, words: Iterable[int]) -> None:
+        self.words = np.array([*words, 0], np.int64)
+        self.address = self.words.ctypes.data
