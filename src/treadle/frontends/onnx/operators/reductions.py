@@ -113,3 +113,31 @@ def topk(ctx: Context, x: Value, k: Value, *, axis: int = -1, largest: int = 1, 
     """The number of elements as a tensor of one element."""
     return REGISTRY["topk"](x, k=ctx.sizes(k, "k")[0], axis=axis, largest=bool(largest),
                             sorted=bool(sorted_))
+
+
+@importer("NonZero")
+def nonzero(ctx: Context, x: Value) -> object:
+    """Positions of what is not zero."""
+    return REGISTRY["nonzero"](x, names=(ctx.fresh("nonzero"),))
+
+
+@importer("Compress")
+def compress(ctx: Context, x: Value, condition: Value, *, axis: int | None = None) -> object:
+    """What a vector of conditions selects."""
+    return REGISTRY["compress"](x, condition, axis=axis, names=(ctx.fresh("selected"),))
+
+
+@importer("Unique")
+def unique(ctx: Context, x: Value, *, axis: int | None = None, sorted_: int = 1) -> object:
+    """Distinct elements, with where they are and how many."""
+    return REGISTRY["unique"](x, axis=axis, sorted=bool(sorted_), names=(ctx.fresh("unique"),))
+
+
+@importer("NonMaxSuppression")
+def non_max_suppression(ctx: Context, boxes: Value, scores: Value, most: Value | None,
+                        iou: Value | None, least: Value | None, *, center_point_box: int = 0
+                        ) -> object:
+    """Boxes without those that overlap a better one."""
+    return REGISTRY["non_max_suppression"](
+        boxes, scores, max_boxes=most, iou_threshold=iou, score_threshold=least,
+        center_point=bool(center_point_box), names=(ctx.fresh("boxes"),))
