@@ -17,7 +17,8 @@ from treadle.ir.types import F64, DType
 from treadle.ops.library import REGISTRY
 
 DECLARED = {"round": "straight-through: 1", "stop_gradient": "0 by its meaning",
-            "cast": "changes the dtype", "bitcast": "changes the dtype"}
+            "cast": "changes the dtype", "round_to_grid": "straight-through by choice",
+            "bitcast": "changes the dtype"}
 """Derivatives that are no limit of differences in f64."""
 INNER = (0.25, 0.9)  # inside the domain of nearly every function
 DOMAINS = {"acosh": (1.5, 3.0)}
