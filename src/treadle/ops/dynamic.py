@@ -22,6 +22,8 @@ from .movement import reshape
 from .pad import PadMode, pad
 
 NAN = float("nan")
+_LONGEST = 2**48
+"""Elements of the longest range that is tried; more is a mistake in the bounds."""
 
 
 def fresh(names: tuple[str, ...], n: int) -> Shape:
@@ -320,7 +322,7 @@ def range_dynamic(start: Array, limit: Array, step: Array, *, names: tuple[str, 
     first, by = widen(start), widen(step)
     if first.dtype.kind == "f":
         span = (float(limit) - float(start)) / float(step)
-        if not np.isfinite(span):
+        if not abs(span) < _LONGEST:
             raise OperatorError(f"a range from {start} to {limit} by {step}")
         n = max(int(np.ceil(span)), 0)
     else:

@@ -31,7 +31,8 @@ def whole(indices: Array) -> Array:
     """Indices as signed or unsigned integers; a fraction is an error."""
     if indices.dtype.kind in "iu":
         return indices
-    out = indices.astype(np.int64)
+    with np.errstate(invalid="ignore"):
+        out = indices.astype(np.int64)
     if indices.dtype != object and not np.array_equal(out, indices.astype(np.float64)):
         raise OperatorError("an index is no integer")
     return out

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..declare import special
 from ..declare.arrays import Array, blob, dtype_of_array, np_dtype, widen
 from ..declare.kinds import structured
 from ..declare.opdef import cast_value
@@ -21,7 +22,7 @@ from ..errors import Declined, OperatorError
 from ..ir.dims import Size
 from ..ir.graph import Value
 from ..ir.types import DTYPES, F32, Shape, TensorType, axis_of
-from .extents import with_axis
+from .extents import FAR, with_axis
 from .gather import put_back
 from .leaves import constant
 from .movement import reshape
@@ -127,7 +128,7 @@ def _taps(a: Axis, k: Kernel) -> tuple[Array, Array | None, Array]:
     reach, kernel = _REACH[k.mode]
     shrink = min(float(a.scale), 1.0) if k.antialias else 1.0
     first = int(np.floor(-reach / shrink)) + 1
-    base = np.ceil(at) - 1
+    base = np.clip(np.ceil(at) - 1, -FAR, FAR)
     offset = np.arange(first, 2 - first)[:, None]
     weight = kernel((offset - (at - base).astype(np.float64)) * shrink, k.cubic)
     index = offset + base.astype(np.int64)
@@ -153,10 +154,12 @@ def _plan(shape: tuple[int, ...], sizes: tuple[int, ...], scales: tuple[float, .
     for i, axis in enumerate(axes):
         size, out = shape[axis], sizes[i]
         scale = np.float32(scales[i]) if scales else np.float32(out) / np.float32(max(size, 1))
+        scale = scale if out else np.float32(1)
         if size == 0 and out:
             raise OperatorError(f"axis {axis} has no element to resize to {out}")
-        if not scale > 0 and out:
-            raise OperatorError(f"the scale {scale} of axis {axis} is not positive")
+        if not 0 < scale < np.inf or not np.isfinite([starts[i], ends[i]]).all():
+            raise OperatorError(f"axis {axis} has scale {scale} and roi {starts[i]} to {ends[i]}",
+                                hint="scales are positive, and all of them finite")
         a = Axis(size, out, scale, np.float32(starts[i]), np.float32(ends[i]))
         if (size, scale, a.start, a.end) != (out, 1, 0, 1):
             plan[axis] = a
@@ -241,13 +244,10 @@ def _interpolate(x: Array, axis: int, index: Array, weight: Array | None) -> Arr
 
 def _narrowed(x: Array, like: Array, whole: Callable[[Array], Array]) -> Array:
     """Back to the dtype of the operand; integers saturate."""
-    if like.dtype == np.bool_ or x.dtype == like.dtype:
+    dtype = dtype_of_array(like)
+    if x.dtype == like.dtype or dtype.sort == "float":
         return x.astype(like.dtype, copy=False)
-    if dtype_of_array(like).sort in ("int", "uint"):
-        dtype = dtype_of_array(like)
-        low = -(2 ** (dtype.bits - 1)) if dtype.sort == "int" else 0
-        x = np.clip(whole(x), low, low + 2**dtype.bits - 1)
-    return x.astype(like.dtype)
+    return special.cast(dtype, whole(x))
 
 
 _SQUARE = [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0],
@@ -258,7 +258,7 @@ _UP = [[[[1.0, 2.0], [3.0, 4.0]]]]
 @structured(types=_resize_types, vjp=_resize_back, samples=[
     sample("f32[1,2,3,4]", sizes=(5, 2), axes=(2, 3), mode="linear"),
     sample("f16[5]", sizes=(3,), mode="cubic", antialias=True),
-    sample("f32[2,0]", sizes=(3, 0)),
+    sample("f32[2,0]", sizes=(3, 0)), sample("f32[2]", sizes=(0,), mode="linear", antialias=True),
     known(_UP, sizes=(1, 1, 4, 6), scales=(1.0, 1.0, 2.0, 3.0), expect=[
         [[[[1.0, 1.0, 1.0, 2.0, 2.0, 2.0]] * 2 + [[3.0, 3.0, 3.0, 4.0, 4.0, 4.0]] * 2]]]),
     known(_UP, sizes=(4, 4), axes=(2, 3), mode="linear", expect=[
