@@ -7,9 +7,10 @@ are y[S, D, N, H], then y_h[D, N, H] and, for LSTM, y_c[D, N, H]. With `layout` 
 first: x[N, S, I], states [N, D, H], y[N, S, D, H].
 
 Steps at or after a sequence's length write zeros to y and leave its state; a backward pass starts
-at its last step. `clip` bounds the sums that enter the gates' activations. `activations` names
-those of each direction in turn, in any case, the defaults when empty; those that take alpha or
-beta use up `alpha` and `beta` in order. Halves run in f32.
+at its last step; an empty sequence ends in zeros (as in ONNX Runtime). `clip` bounds the sums
+that enter the gates' activations. `activations` names those of each direction in turn, in any
+case, the defaults when empty; those that take alpha or beta use up `alpha` and `beta` in order.
+Halves run in f32.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ def _walk(xw: Array, lens: Array | None, state: State, step: Step, *, backward: 
         live = (t < lens)[:, None]
         y[t] = np.where(live, new[0], 0)
         state = tuple([np.where(live, a, b) for a, b in zip(new, state, strict=True)])
+    if lens is not None:
+        state = tuple([np.where(lens[:, None] > 0, s, 0) for s in state])
     return y, state
 
 
