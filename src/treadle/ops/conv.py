@@ -161,6 +161,8 @@ def _transposed_types(x: TensorType, w: TensorType, *, strides: tuple[int, ...],
     if surely_differ(x.shape[1], w.shape[0]):
         raise OperatorError(f"x has {x.shape[1]} channels, w takes {w.shape[0]}")
     _divides(groups, w.shape[0], "input")
+    if 0 in (*x.shape[2:], *w.shape[2:]):
+        raise OperatorError(f"a spatial axis of {x} or {w} is empty")
     steps, gaps = positive("strides", strides, n), positive("dilations", dilations, n)
     edges = per_axis("pads", pads, 2 * n, 0)
     extra = per_axis("output_padding", output_padding, n, 0)
@@ -220,8 +222,9 @@ def transposed_convolution(x: Array, w: Array, *, strides: tuple[int, ...] = (),
     edges = ints(per_axis("pads", pads, 2 * n, 0))
     extra = ints(per_axis("output_padding", output_padding, n, 0))
     wx, per = widen(x), x.shape[1] // groups
-    kernel = widen(w).reshape(groups, per, -1).swapaxes(1, 2)
-    cols = _product(kernel, wx.reshape(x.shape[0], groups, per, -1))
+    taps, points = math.prod(w.shape[1:]), math.prod(x.shape[2:])
+    kernel = widen(w).reshape(groups, per, taps).swapaxes(1, 2)
+    cols = _product(kernel, wx.reshape(x.shape[0], groups, per, points))
     full = fold_windows(cols.reshape(x.shape[0], groups * w.shape[1], *w.shape[2:], *x.shape[2:]),
                         w.shape[2:], steps, gaps)
     crop = [-e for e in edges]

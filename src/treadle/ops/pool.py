@@ -7,6 +7,7 @@ part in a maximum or minimum. Windows fold axis by axis, because each fold here 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, cast
 
@@ -205,7 +206,7 @@ def max_pool_with_argmax(x: Array, *, kernel: tuple[int, ...], strides: tuple[in
                                          ceil_mode)
     edges = ints(per_axis("pads", pads, 2 * n, 0))
     view = window_view(padded, kernel, steps, gaps, sizes)
-    flat = view.reshape(*x.shape[:2], -1, *sizes)
+    flat = view.reshape(*x.shape[:2], math.prod(kernel), *sizes)
     best = flat.argmax(2)
     values = np.take_along_axis(flat, best[:, :, None], 2)[:, :, 0]
     index, scale = cast(Array, np.zeros(best.shape, np.int64)), 1

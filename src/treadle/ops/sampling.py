@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -51,7 +52,7 @@ def _pixels(x: Array, at: Sequence[Array], padding: Padding, align_corners: bool
         kept = np.clip(whole, 0, max(size - 1, 0))
         inside &= whole == kept
         index = index * size + kept
-    found = np.take_along_axis(x.reshape(*x.shape[:2], -1), index[:, None], 2)
+    found = np.take_along_axis(x.reshape(*x.shape[:2], math.prod(space)), index[:, None], 2)
     return np.where(inside[:, None], found, 0) if padding == "zeros" else found
 
 
@@ -117,7 +118,9 @@ def grid_sample(x: Array, grid: Array, *,
     outside read 0, the nearest pixel, or a reflection. Source: ONNX GridSample.
     """
     w, space = widen(x), x.shape[2:]
-    where = widen(grid).reshape(grid.shape[0], -1, len(space))
+    if 0 in space:
+        raise OperatorError(f"x has no pixels: {list(x.shape)}")
+    where = widen(grid).reshape(grid.shape[0], math.prod(grid.shape[1:-1]), len(space))
     at = list[Array]()
     for i, size in enumerate(space):
         g = where[..., len(space) - 1 - i]
