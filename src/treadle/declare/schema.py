@@ -42,7 +42,7 @@ class AttrSpec:
         value = canonical(value)
         if isinstance(value, np.ndarray) and "Blob" in self.annotation:
             value = blob(cast("Array", cast(object, value)))
-        if not self.check(value):
+        if not self.check(cast(object, value)):
             raise OperatorError(f"attribute {self.name}={value!r} is not {self.annotation}")
         if self.floats and isinstance(value, int):
             value = float(value)
