@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, reduce
 from types import FunctionType
 from typing import Literal, cast
 
 import numpy as np
 
-from ..errors import DeclarationError, OperatorError
+from ..errors import DeclarationError, OperatorError, ParseError
 from ..ir.dims import Size
 from ..ir.graph import (
     NO_REGIONS,
@@ -32,6 +32,8 @@ Kind = Literal["elementwise", "reduction", "view", "linear", "composite", "struc
 Rule = Callable[..., object]
 REGISTRY: dict[str, OpDef] = {}
 """Every declared operator by name."""
+_ALL = 2**31
+"""More operands than any call has, the variadic ones included."""
 _CACHE = 512
 """Bodies and expressions kept per operator; a full table is dropped, not grown."""
 
@@ -45,7 +47,8 @@ class OpDef:
         self.name = fn.__name__.rstrip("_")
         self.kind, self.body, self.samples, self.rules = kind, cast(Rule, fn), samples, rules
         self.schema = read_schema(fn)
-        self.keep = {i for i, n in enumerate(self.schema.operands) if n in keep or "*" in keep}
+        self.keep: Collection[int] = range(_ALL) if "*" in keep else {
+            i for i, n in enumerate(self.schema.operands) if n in keep}
         self._check_declaration(fn)
         self.doc = cast(str, fn.__doc__)
         self.defaults = {k: s.coerce(s.default) for k, s in self.schema.attrs.items()
@@ -271,12 +274,12 @@ class OpDef:
             rule = self.rules.get("types", cast(Rule, _reduction_type))
             out = rule(*self.group(types[:split]), **named, **node.attrs, **node.regions)
             return (out,) if isinstance(out, TensorType) else cast("Sequence[TensorType]", out)
-        except OperatorError as e:
+        except (OperatorError, ParseError) as e:
             if e.message.startswith(f"{self.name}("):
                 raise
             shown = f"{self.name}({', '.join(map(str, types))})"
             at = f"\n  at {node.loc}" if node.loc else ""
-            raise type(e)(f"{shown}: {e.message}{at}", hint=e.hint) from None
+            raise OperatorError(f"{shown}: {e.message}{at}", hint=e.hint) from None
 
     def _elementwise_types(self, types: list[TensorType], attrs: Attrs) -> Sequence[TensorType]:
         first = types[0] if types else _scalar_type(F32)
