@@ -46,6 +46,8 @@ class State:
     leaves: dict[int, str] = field(default_factory=dict)
     """Main graph inputs by identity."""
     symbols: dict[str, Size] = field(default_factory=dict)
+    witnesses: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Main graph inputs whose values tell a symbol."""
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     add_param: Callable[[str, TensorType], Value] | None = None
@@ -119,24 +121,31 @@ class Context:
         if not isinstance(total, int):
             raise self.late(value, f"the length of {stem}", True)
         names = tuple([self.fresh(stem) for _ in range(total)])
+        self.state.witnesses.update(dict.fromkeys(names, self.inputs_of(value)))
         REGISTRY["witness"](REGISTRY["cast"](value, dtype=I64), names=names)
         return tuple(map(sym, names))
 
     def late(self, value: Value, what: str, symbolic: bool) -> TreadleError:
         """The error for a value that must be known earlier than it is."""
-        inputs = sorted({self.state.leaves[id(v)] for v in ancestors(value)
-                         if id(v) in self.state.leaves})
+        inputs = self.inputs_of(value)
         if not inputs and not symbolic:
             return Declined(f"{what} depends on data computed in the graph")
         return LateBinding(f"{self.node_name}: {what} must be known before the graph is built; "
                            f"it comes from {', '.join(inputs) or 'the input shapes'}",
                            () if symbolic else inputs, symbolic)
 
+    def inputs_of(self, value: Value) -> tuple[str, ...]:
+        """The main graph inputs that `value` is computed from."""
+        return tuple(sorted({self.state.leaves[id(v)] for v in ancestors(value)
+                             if id(v) in self.state.leaves}))
+
     def known(self, size: Size, what: str) -> int:
         """`size` as a number; a symbolic one is bound at the first run."""
-        if not isinstance(size, int):
-            raise LateBinding(f"{self.node_name}: {what} must be a number, it is {size}", (), True)
-        return size
+        if isinstance(size, int):
+            return size
+        inputs = {x for s in symbols(size) for x in self.state.witnesses.get(s, ())}
+        raise LateBinding(f"{self.node_name}: {what} must be a number, it is {size}",
+                          tuple(sorted(inputs)), not inputs)
 
     def type_proto(self, proto: onnx.TypeProto, stem: str) -> TensorType | None:
         """Our type for a TypeProto; None when the rank is unknown."""

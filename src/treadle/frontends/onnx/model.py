@@ -66,10 +66,11 @@ def import_model(proto: onnx.ModelProto, folder: Path | None, file: str, *,
         except (ImportFailure, OperatorError) as e:
             symbolic = any(not isinstance(s, int) for v in builder.graph.inputs
                            for s in v.type.shape)
-            if shapes or not symbolic or failures.rows:
+            told = {x for names in state.witnesses.values() for x in names}
+            if failures.rows or not told and (shapes or not symbolic):
                 raise
             raise LateBinding(f"the graph cannot be built for symbolic sizes: {e.message}",
-                              shapes=True) from e
+                              tuple(sorted(told)), symbolic) from e
         graph = builder.finish(outputs, [v.name for v in proto.graph.output])
     return Imported(graph, state.params, state.notes)
 
