@@ -57,8 +57,9 @@ class Context:
             self._counts[by.name, what, False] = self._counts.get((by.name, what, False), 0) + count
 
     def stopped(self, by: Pass, why: str, count: int = 1) -> None:
-        """Report what a pass could not do."""
-        self._counts[by.name, why, True] = self._counts.get((by.name, why, True), 0) + count
+        """Report what a pass could not do; a later round that meets it again adds nothing."""
+        key = (by.name, why, True)
+        self._counts[key] = max(self._counts.get(key, 0), count)
 
     def counts(self, did: Mapping[str, int], stopped: Mapping[str, int], by: Pass) -> None:
         """Report two tables at once."""

@@ -15,6 +15,9 @@ from .base import Context, Pass
 Key: TypeAlias = "tuple[object, ...]"
 NAMING = ("names", "fresh")
 """Attributes that only choose the names of the sizes which a node makes."""
+EITHER_ORDER = frozenset({"add", "mul", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor",
+                          "logical_and", "logical_or", "logical_xor"})
+"""Operators that give the same bits for swapped operands; max and min may not, on zeros."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,14 @@ class _Merge(Rebuild):
 
 
 def _key(node: Node) -> Key:
-    attrs = {k: v for k, v in node.attrs.items() if k not in NAMING}
-    named = () if len(attrs) == len(node.attrs) or node.makes() else tuple(
-        [repr(node.attrs[k]) for k in NAMING if k in node.attrs])
-    head = (node.op, tuple([id(v) for v in node.inputs]), node.keys, frozen(attrs), named)
+    attrs: Attrs = node.attrs
+    if not attrs.keys().isdisjoint(NAMING):
+        drop = NAMING if node.makes() else ("fresh",)
+        attrs = {k: v for k, v in attrs.items() if k not in drop}
+    inputs = [id(v) for v in node.inputs]
+    if node.op in EITHER_ORDER:
+        inputs.sort()
+    head = (node.op, tuple(inputs), node.keys, frozen(attrs))
     return (*head, *[_region_key(k, g) for k, g in node.regions.items()]) if node.regions else head
 
 

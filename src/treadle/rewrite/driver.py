@@ -23,6 +23,12 @@ class Driver:
         for e in equations:
             if e.domain in allowed:
                 self.by_op.setdefault(e.left.op, []).append(e)
+        # Equations that look at no producer, and the producers that the others look for.
+        self.plain = {op: [e for e in es if not all(e.left.makers)]
+                      for op, es in self.by_op.items()}
+        self.triggers = {op: {name for e in es for order in e.left.makers
+                              for _, names in order for name in names}
+                         for op, es in self.by_op.items()}
         self.fired: Counter[str] = Counter()
         self.stopped: Counter[str] = Counter()
 
@@ -34,10 +40,11 @@ class Driver:
         return None if value is None else (value,)
 
     def _rewrite(self, node: Node, left: list[int]) -> Value | None:
-        if (equations := self.by_op.get(node.op)) is None:
+        if node.op not in self.by_op:
             return None
         makers = [v.producer.op if v.producer is not None else "" for v in node.inputs]
-        for equation in equations:
+        cold = self.triggers[node.op].isdisjoint(makers)
+        for equation in (self.plain if cold else self.by_op)[node.op]:
             if not equation.left.fits(makers) or (binding := equation.match(node)) is None:
                 continue
             if left[0] <= 0:

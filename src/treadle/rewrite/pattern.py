@@ -208,8 +208,8 @@ EQUATIONS: dict[str, Equation] = {}
 
 
 def parameters(fn: Side) -> tuple[str, ...]:
-    """The names of the parameters of a function."""
-    return fn.__code__.co_varnames[:fn.__code__.co_argcount]
+    """The names of the parameters of a function that have no defaults."""
+    return fn.__code__.co_varnames[:fn.__code__.co_argcount - len(fn.__defaults__ or ())]
 
 
 def rule(name: str, left: Side, right: Side, *, domain: Domain = "exact", when: Side | None = None,

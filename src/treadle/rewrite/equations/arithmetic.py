@@ -89,3 +89,10 @@ rule("add_add_float", lambda x, a, b: (x + a) + b, lambda x, a, b: x + (a + b), 
      examples=CHAIN, when=lambda x, a, b: floating(x) and _both(a, b))
 rule("mul_mul_float", lambda x, a, b: (x * a) * b, lambda x, a, b: x * (a * b), domain="fast",
      examples=CHAIN, when=lambda x, a, b: floating(x) and _both(a, b))
+rule("div_constant", lambda x, c: x / c, lambda x, c: x * (1.0 / c), domain="fast",
+     examples=[{"x": "T", "c": 3.0}], when=lambda x, c: floating(x) and number_of(c) is not None)
+rule("zero_sub", lambda x: 0 - x, lambda x: -x, when=lambda x: integer(x))
+rule("zero_sub_float", lambda x: 0.0 - x, lambda x: -x, domain="finite",
+     when=lambda x: floating(x))
+rule("add_sub_same", lambda x, y: (x + y) - y, lambda x: x, when=lambda x: integer(x))
+rule("sub_add_same", lambda x, y: (x - y) + y, lambda x: x, when=lambda x: integer(x))

@@ -34,13 +34,15 @@ def lossless(a: DType, b: DType) -> bool:
 def by_value(x: Value, a: DType, b: DType) -> bool:
     """Whether x -> a -> b is x -> b: a keeps every value and b reads a as it reads x.
 
-    Integers wrap and floats saturate on the way to an integer, so an integer that passes through
-    a float has to fit.
+    Text shows the type it came from. Integers wrap and floats saturate on the way to an integer,
+    and a narrow float may round twice, so an integer that passes through a float has to fit.
     """
-    if not lossless(x.dtype, a):
+    if a is x.dtype:
+        return True
+    if not lossless(x.dtype, a) or b.sort == "string":
         return False
-    turns = x.dtype.sort in ("int", "uint") and a.sort == "float" and b.sort in ("int", "uint")
-    return not turns or lossless(x.dtype, b)
+    turns = x.dtype.sort in ("int", "uint") and a.sort == "float"
+    return not turns or b.name in ("f32", "f64") or lossless(x.dtype, b)
 
 
 PAIRS = ("f32", "f64", "i16", "i32", "i64")
@@ -68,3 +70,5 @@ rule("where_where", lambda c, x, y, z: op.where(c, op.where(c, x, y), z),
 rule("where_where_else", lambda c, x, y, z: op.where(c, x, op.where(c, y, z)),
      lambda c, x, z: op.where(c, x, z),
      examples=[{"c": "bool[4]", "x": "T[4]", "y": "T[4]", "z": "T[4]"}])
+rule("where_one_zero", lambda c: op.where(c, 1, 0), lambda c, out: op.cast(c, dtype=out.dtype),
+     examples=[{"c": "bool"}])

@@ -22,6 +22,7 @@ def idempotent(name: str) -> None:
 
 for _name in ("abs", "sign", "floor", "ceil", "trunc", "round", "relu"):
     idempotent(_name)
+rule("stop_gradient", lambda x: op.stop_gradient(x), lambda x: x)  # the gradient is taken before
 rule("abs_neg", lambda x: op.abs(-x), lambda x: op.abs(x),
      when=lambda x: x.dtype.sort in ("int", "float"))
 rule("relu_abs", lambda x: op.relu(op.abs(x)), lambda x: op.abs(x), when=lambda x: floating(x))

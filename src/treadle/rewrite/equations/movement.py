@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...ir.graph import Value
 from ...ir.types import Shape, axes_of, axis_of
+from ..constants import number_of
 from ..pattern import op, rule
 
 
@@ -85,6 +86,11 @@ rule("narrow_narrow",
      examples=[{"x": "T[9]", "a": 0, "s": 2, "n": 5, "t": 1, "k": 3}])
 rule("concat_one", lambda x, a: op.concat([x], axis=a), lambda x: x,
      examples=[{"x": CUBE, "a": 1}])
+rule("split_one", lambda x, a, s: op.split(x, axis=a, sizes=s), lambda x: x,
+     examples=[{"x": CUBE, "a": 1, "s": (3,)}])
+rule("pad_none", lambda x, p, m, v: op.pad(x, pads=p, mode=m, value=v), lambda x: x,
+     when=lambda p: all(n == 0 for n in p),
+     examples=[{"x": "T[2,3]", "p": (0, 0, 0, 0), "m": "reflect", "v": 1.0}])
 rule("flip_flip", lambda x, a: op.flip(op.flip(x, axes=a), axes=a), lambda x: x,
      examples=[{"x": CUBE, "a": (0, 2)}])
 rule("flip_none", lambda x, a: op.flip(x, axes=a), lambda x: x,
@@ -107,3 +113,40 @@ rule("concat_of_adjacent",
                                             op.narrow(x, axis=a, start=t, length=k)], axis=b),
      lambda x, a, s, n, k: op.narrow(x, axis=a, start=s, length=n + k), when=adjacent,
      examples=[{"x": "T[9,2]", "a": 0, "s": 2, "n": 3, "t": 5, "k": 1, "b": -2}])
+
+
+def place(x: Value, a: int, i: Value) -> Value | None:
+    """The element of an axis at a constant index, as a view."""
+    at, size = number_of(i), x.shape[axis_of(a, len(x.shape))]
+    if not isinstance(at, int):
+        return None
+    return op.narrow(x, axis=a, start=at if at >= 0 else size + at, length=1)
+
+
+rule("gather_constant", lambda x, i, a: op.gather(x, i, axis=a),
+     lambda x, i, a, out: op.reshape(place(x, a, i), shape=out.shape),
+     when=lambda i: isinstance(number_of(i), int) and all(n == 1 for n in i.shape),
+     examples=[{"x": CUBE, "i": 1, "a": 1}, {"x": CUBE, "i": -1, "a": -1}])
+
+# Elementwise operators broadcast, so a smaller operand need not be expanded first.
+ABSORBING = ("add", "sub", "mul", "div", "max", "min", "pow", "eq", "ne", "lt", "le", "gt", "ge",
+             "logical_and", "logical_or")
+EXPANDED = [{"x": "T[3,1]", "s": (4, 3, 2), "y": "T[4,3,2]"}]
+for _name in ABSORBING:
+    _call = getattr(op, _name)
+    rule(f"{_name}_expand_left", lambda x, s, y, f=_call: f(op.expand(x, shape=s), y),
+         lambda x, y, f=_call: f(x, y), examples=EXPANDED)
+    rule(f"{_name}_expand_right", lambda x, s, y, f=_call: f(y, op.expand(x, shape=s)),
+         lambda x, y, f=_call: f(y, x), examples=EXPANDED)
+
+
+def single(x: Value, a: tuple[int, ...]) -> bool:
+    """Whether a fold over these axes sees one element each time."""
+    return all(x.shape[i] == 1 for i in a)
+
+
+for _name in ("sum", "prod", "reduce_max", "reduce_min", "any", "all"):
+    _call = getattr(op, _name)
+    rule(f"{_name}_single", lambda x, a, k, f=_call: f(x, axes=a, keepdims=k),
+         lambda x, out: op.reshape(x, shape=out.shape), when=single,
+         examples=[{"x": "T[3,1,2]", "a": (1,), "k": False}, {"x": "T[3]", "a": (), "k": True}])
