@@ -223,3 +223,16 @@ def test_derived_primitives_survive_and_open() -> None:
     assert text(derivative(softplus(x), 0)) == "sigmoid(x0)"
     assert text(derivative(sigmoid(x), 0)) == "t0=sigmoid(x0);mul(t0,sub(1.0,t0))".replace(
         "1.0", "f64:1.0")
+
+
+def test_python_operators() -> None:
+    x, i = var(0, F32), var(0, I32)
+    assert text(2.0**x, x**2.0, 1.0 / x, 3.0 - x, -x) == (
+        "pow(2.0,x0);pow(x0,2.0);div(1.0,x0);sub(3.0,x0);neg(x0)")
+    assert text(7 // i, 7 % i, i // 7, i % 7) == (
+        "floordiv(i32:7,x0);mod(i32:7,x0);floordiv(x0,i32:7);mod(x0,i32:7)")
+    assert text(i & 1, i | 1, i ^ 1, ~i, i << 2, i >> 2) == (
+        "bitwise_and(x0,i32:1);bitwise_or(x0,i32:1);bitwise_xor(x0,i32:1);bitwise_not(x0);"
+        "shift_left(x0,i32:2);shift_right(x0,i32:2)")
+    assert text(x < 1.0, x <= 1.0, x > 1.0, x >= 1.0) == (
+        "lt(x0,1.0);le(x0,1.0);gt(x0,1.0);ge(x0,1.0)")
