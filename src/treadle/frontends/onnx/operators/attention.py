@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from ....declare.opdef import cast_value, full_value
+from ....declare.opdef import REGISTRY, cast_value, full_value
 from ....errors import Declined, OperatorError
 from ....ir.dims import Size
 from ....ir.graph import Value
 from ....ir.types import BOOL, DTYPES, I64
 from ....ops.attention import attention, attention_scores
 from ....ops.compare import gt
-from ....ops.movement import concat, reshape, transpose
-from ....ops.pad import pad
-from ....ops.positions import rope
+from ....ops.movement import concat, expand, reshape, transpose
+from ....ops.positions import kv_append, rope
 from ..context import Context
 from ..reading import dtype_of
 from ..registry import importer
@@ -59,7 +58,9 @@ def _masks(mask: Value | None, keys: Size) -> dict[str, Value]:
     missing = keys - mask.shape[3]
     if isinstance(missing, int) and missing > 0:
         fill = full_value(0, BOOL) if mask.dtype is BOOL else full_value(NEGATIVE, mask.dtype)
-        mask = pad(mask, fill=fill, pads=(0, 0, 0, 0, 0, 0, 0, missing))
+        padded = REGISTRY["pad"](mask, fill=fill, pads=(0, 0, 0, 0, 0, 0, 0, missing))
+        assert isinstance(padded, Value)
+        mask = padded
     if mask.dtype is BOOL:
         return {"mask": mask}
     return {"mask": gt(mask, NEGATIVE), "bias": mask}
@@ -127,6 +128,18 @@ def rotary_embedding(ctx: Context, x: Value, cos: Value, sin: Value, positions: 
     return rope(x, cos, sin, positions=positions, n_rot=rotary_embedding_dim,
                 interleaved=bool(interleaved), heads=num_heads,
                 layout="packed" if x.type.rank == 3 else "nhsd")
+
+
+@importer("TensorScatter", since=24)
+def tensor_scatter(ctx: Context, cache: Value, update: Value, at: Value | None, *,
+                   axis: int = -2, mode: str = "linear") -> Value:
+    """A cache with an update written at each batch entry's own position, 0 without one."""
+    if mode not in ("linear", "circular"):
+        raise Declined(f"TensorScatter with mode={mode!r}")
+    if at is None:
+        at = expand(full_value(0, I64), shape=cache.shape[:1])
+    return kv_append(cache, update, at, axis=axis,
+                     mode="linear" if mode == "linear" else "circular")
 
 
 __all__ = ["merge_heads", "right_aligned", "split_heads"]
