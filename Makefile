@@ -40,6 +40,7 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python tools/docs.py $(ARGS)
+	$(BIN)/python tools/stubs.py $(ARGS)
 
 stress: $(STAMP)
 	$(BIN)/python -m bench.stress $(ARGS)
