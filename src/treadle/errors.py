@@ -20,7 +20,14 @@ class DeclarationError(TreadleError):
 
 
 class OperatorError(TreadleError):
-    """An operator was applied to operands or attributes that it does not accept."""
+    """An operator was applied to operands or attributes that it does not accept.
+
+    `sizes` are the two sizes that disagree, where that is what is wrong.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", sizes: tuple[object, ...] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.sizes = sizes
 
 
 class ParseError(TreadleError):

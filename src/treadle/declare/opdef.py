@@ -279,7 +279,8 @@ class OpDef:
                 raise
             shown = f"{self.name}({', '.join(map(str, types))})"
             at = f"\n  at {node.loc}" if node.loc else ""
-            raise OperatorError(f"{shown}: {e.message}{at}", hint=e.hint) from None
+            sizes = e.sizes if isinstance(e, OperatorError) else ()
+            raise OperatorError(f"{shown}: {e.message}{at}", hint=e.hint, sizes=sizes) from None
 
     def _elementwise_types(self, types: list[TensorType], attrs: Attrs) -> Sequence[TensorType]:
         first = types[0] if types else _scalar_type(F32)

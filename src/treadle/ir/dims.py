@@ -32,7 +32,10 @@ def _symbol_text(name: str) -> str:
 
 
 class Atom(NamedTuple):
-    """One factor of a term: a symbol, or `//`, `min`, `max` of two sizes."""
+    """One factor of a term: a symbol, or `//`, `min`, `max` of two sizes.
+
+    A symbol's only argument is its upper bound, where the model implies one.
+    """
 
     op: str
     name: str = ""
@@ -40,7 +43,8 @@ class Atom(NamedTuple):
 
     def __str__(self) -> str:
         if self.op == "sym":
-            return _symbol_text(self.name)
+            text = _symbol_text(self.name)
+            return f"upto({text},{self.args[0]})" if self.args else text
         a, b = map(str, self.args)
         return f"(({a})//({b}))" if self.op == "//" else f"{self.op}({a},{b})"
 
@@ -115,9 +119,9 @@ def _intern(poly: Poly) -> Size:
     return dim
 
 
-def sym(name: str) -> Dim:
-    """The symbol `name`: a size of at least 0."""
-    dim = _intern({(Atom("sym", name),): 1})
+def sym(name: str, most: int | None = None) -> Dim:
+    """The symbol `name`: a size of at least 0 and, if given, at most `most`."""
+    dim = _intern({(Atom("sym", name, () if most is None else (most,)),): 1})
     assert isinstance(dim, Dim)
     return dim
 
@@ -129,6 +133,32 @@ def symbol_name(size: Size) -> str | None:
         if c == 1 and len(mono) == 1 and mono[0].op == "sym":
             return mono[0].name
     return None
+
+
+def implied_limit(a: Size, b: Size) -> tuple[str, int] | None:
+    """The bound on a symbol without which sizes `a` and `b` could never be equal.
+
+    Of n and min(n, c), equality means n <= c. Where sizes broadcast the same holds: for c >= 2 a
+    min of 1 means that n is 1 too.
+    """
+    for x, y in ((a, b), (b, a)):
+        if (name := symbol_name(x)) is None or not isinstance(y, Dim) or len(y.terms) != 1:
+            continue
+        mono, c = y.terms[0]
+        if c == 1 and len(mono) == 1 and mono[0].op == "min" and x in mono[0].args:
+            most = next(z for z in mono[0].args if z is not x)
+            if isinstance(most, int) and most >= 2:
+                return name, most
+    return None
+
+
+def limits(size: Size) -> Iterator[tuple[str, int]]:
+    """Symbols under `size` that have an upper bound, with it."""
+    if isinstance(size, Dim):
+        for mono, _ in size.terms:
+            for atom in mono:
+                if atom.op == "sym" and atom.args and isinstance(atom.args[0], int):
+                    yield atom.name, atom.args[0]
 
 
 def symbols(size: Size) -> Iterator[str]:
@@ -226,7 +256,7 @@ def substitute(size: Size, binding: Mapping[str, Size]) -> Size:
     for mono, c in size.terms:
         term: Size = c
         for atom in mono:
-            term = term * (binding.get(atom.name, sym(atom.name)) if atom.op == "sym" else
+            term = term * (binding.get(atom.name, _intern({(atom,): 1})) if atom.op == "sym" else
                            _FOLD[atom.op](*(substitute(a, binding) for a in atom.args)))
         total = total + term
     return total
@@ -265,7 +295,7 @@ def bounds(size: Size, known: Bounds | None = None) -> tuple[float, float]:
 
 def _atom_bounds(atom: Atom, known: Bounds) -> tuple[float, float]:
     if atom.op == "sym":
-        return known.get(atom.name, (0, math.inf))
+        return known.get(atom.name, (0, atom.args[0] if atom.args else math.inf))  # type: ignore[return-value]
     (al, ah), (bl, bh) = (bounds(a, known) for a in atom.args)
     if atom.op != "//":
         f = min if atom.op == "min" else max
@@ -302,6 +332,10 @@ def _from_ast(e: ast.expr) -> Size:
             return _mul(-1, _from_ast(a))
         case ast.BinOp(left=a, op=op, right=b) if (f := _BINARY.get(type(op))):
             return f(_from_ast(a), _from_ast(b))
+        case ast.Call(func=ast.Name(id="upto"),
+                      args=[ast.Name(id=name) | ast.Constant(value=str() as name),
+                            ast.Constant(value=int() as most)]):
+            return sym(name, most)
         case ast.Call(func=ast.Name(id="min" | "max" as op), args=[a, b]):
             return _extreme(op, _from_ast(a), _from_ast(b))
         case _:

@@ -175,7 +175,8 @@ def _broadcast(shapes: tuple[Shape, ...]) -> Shape:
                 raise OperatorError(
                     f"{' and '.join(map(shape_text, shapes))} do not broadcast: "
                     f"{size} against {d} on axis {i}",
-                    hint="reshape or expand one operand; equal symbols are equal sizes")
+                    hint="reshape or expand one operand; equal symbols are equal sizes",
+                    sizes=(size, d))
             size = d
         out.append(size)
     return tuple(out)

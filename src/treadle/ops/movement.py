@@ -248,8 +248,10 @@ def _concat_types(xs: Sequence[TensorType], *, axis: int) -> TensorType:
         if x.dtype is not first.dtype:
             raise OperatorError(f"{first} and {x} differ in dtype", hint="cast one of them")
         if x.rank != first.rank or with_axis(x.shape, at) != with_axis(first.shape, at):
+            pairs = [(a, b) for a, b in zip(first.shape, x.shape, strict=False) if a != b]
             raise OperatorError(f"{first} and {x} differ off axis {axis}",
-                                hint="equal sizes everywhere but on the axis, of equal symbols")
+                                hint="equal sizes everywhere but on the axis, of equal symbols",
+                                sizes=pairs[0] if pairs and len(pairs) == 1 else ())
     return first.with_(shape=with_axis(first.shape, at, total([x.shape[at] for x in xs])))
 
 

@@ -83,15 +83,16 @@ class Executable:
 
 
 Compile = Callable[[Sequence[Array]], Executable]
-Key = tuple[object, ...]
 
 
 class Needs(Protocol):
     """What a late-bound graph depends on."""
 
-    statics: set[str]
-    by_shape: bool
     reason: str
+
+    def key(self, arrays: Sequence[Array]) -> object:
+        """Equal keys share a program."""
+        ...
 
 
 LATE_KEPT = 16
@@ -108,7 +109,7 @@ class LateExecutable:
                  compile_: Compile) -> None:
         self.signature, self.backend, self._needs = signature, backend, needs
         self._compile = compile_
-        self._kept: OrderedDict[Key, Executable] = OrderedDict()
+        self._kept: OrderedDict[object, Executable] = OrderedDict()
         self._lock = threading.Lock()
         self.compilations = 0
 
@@ -138,20 +139,14 @@ class LateExecutable:
 
     def _specialise(self, arrays: Sequence[Array]) -> Executable:
         with self._lock:
-            if (found := self._kept.get(self._key(arrays))) is None:
+            if (found := self._kept.get(self._needs.key(arrays))) is None:
                 found = self._compile(arrays)
                 self.compilations += 1
-                self._kept[self._key(arrays)] = found  # compiling may have found more needs
+                self._kept[self._needs.key(arrays)] = found  # compiling may have found more needs
                 if len(self._kept) > LATE_KEPT:
                     self._kept.popitem(last=False)
-            self._kept.move_to_end(self._key(arrays))
+            self._kept.move_to_end(self._needs.key(arrays))
         return found
-
-    def _key(self, arrays: Sequence[Array]) -> Key:
-        return tuple([
-            (a.shape, a.tobytes() if a.dtype != object else repr(a.tolist()))
-            if leaf.name in self._needs.statics else a.shape if self._needs.by_shape else a.ndim
-            for leaf, a in zip(self.signature.inputs, arrays, strict=True)])
 
     def _latest(self) -> Executable:
         if not self._kept:

@@ -77,9 +77,11 @@ class Model:
 class Binder(Protocol):
     """What builds a late-bound model's graph, and learns what the graph depends on."""
 
-    statics: set[str]
-    by_shape: bool
     reason: str
+
+    def key(self, arrays: Sequence[Array]) -> object:
+        """What the graph for these inputs depends on; equal keys share a graph."""
+        ...
 
     def __call__(self, arrays: Mapping[str, Array]) -> Built:
         """The graph for inputs like these."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..declare.arrays import Array, dtype_of_array, host, np_dtype
 from ..errors import BindingError, OperatorError
-from ..ir.dims import Dim, evaluate, symbol_name
+from ..ir.dims import Dim, evaluate, limits, symbol_name, symbols
 from ..ir.types import STRING, DType, Shape, shape_text
 
 
@@ -74,26 +74,28 @@ class Signature:
                         f"the size {name} is {found[name]} in input '{source[name]}' and {n} in "
                         f"input '{leaf.name}'", hint=f"the model takes {self}")
                 source.setdefault(name, leaf.name)
+        self._check_limits(found)
         self._check_shapes(arrays, found)
         return found
+
+    def _check_limits(self, binding: Mapping[str, int]) -> None:
+        for leaf in self.inputs:
+            for name, most in (x for size in leaf.shape or () for x in limits(size)):
+                if binding.get(name, 0) > most:
+                    raise BindingError(f"the size {name} is {binding[name]} in input "
+                                       f"'{leaf.name}'; the model works for at most {most}")
 
     def _check_shapes(self, arrays: Sequence[Array], binding: Mapping[str, int]) -> None:
         for leaf, array in zip(self.inputs, arrays, strict=True):
             for axis, size in enumerate(leaf.shape or ()):
                 if isinstance(size, Dim) and symbol_name(size) is None and not all(
-                        s in binding for s in _symbols(size)):
+                        s in binding for s in symbols(size)):
                     continue
                 want = evaluate(size, binding)
                 if want != array.shape[axis]:
                     shown = f"{want}" if isinstance(size, int) else f"{size} = {want}"
                     raise BindingError(f"input {leaf}: axis {axis} must be {shown}, the given "
                                        f"array is {list(array.shape)}")
-
-
-def _symbols(size: Dim) -> set[str]:
-    from ..ir.dims import symbols
-
-    return set(symbols(size))
 
 
 def as_array(leaf: Leaf, given: Any) -> Array:  # noqa: ANN401 - what callers have

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import onnx
 from ...declare.arrays import Array, blob, type_of
 from ...declare.content import content, sizes_of
 from ...errors import Declined, ParseError, TreadleError
-from ...ir.dims import Size, parse_size, sym, symbols
+from ...ir.dims import Size, parse_size, substitute, sym, symbols
 from ...ir.graph import Value
 from ...ir.types import I64, TensorType, host_dtype
 from ...ops.library import REGISTRY
@@ -26,11 +26,16 @@ Region = Callable[..., tuple[Value, ...]]
 
 
 class LateBinding(TreadleError):
-    """The graph cannot be built before the values or shapes of some inputs are known."""
+    """The graph cannot be built before some facts about the inputs are known.
 
-    def __init__(self, reason: str, values: Sequence[str] = (), shapes: bool = False) -> None:
+    `values` names inputs whose values it depends on, `sizes` symbols that must be numbers; `ranks`
+    says that the rank of some input is not stated.
+    """
+
+    def __init__(self, reason: str, values: Sequence[str] = (), sizes: Iterable[str] = (),
+                 ranks: bool = False) -> None:
         super().__init__(reason)
-        self.values, self.shapes = tuple(values), shapes
+        self.values, self.sizes, self.ranks = tuple(values), frozenset(sizes), ranks
 
 
 @dataclass
@@ -41,16 +46,28 @@ class State:
     folder: Path | None
     functions: Mapping[tuple[str, str], onnx.FunctionProto]
     statics: Mapping[str, Array]
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    """Symbols of the inputs that are numbers now."""
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Upper bounds of symbols, which the graph was found to imply."""
     params: dict[str, Array] = field(default_factory=dict)
     param_values: dict[str, Value] = field(default_factory=dict)
     leaves: dict[int, str] = field(default_factory=dict)
     """Main graph inputs by identity."""
     symbols: dict[str, Size] = field(default_factory=dict)
+    """By dim_param."""
+    input_symbols: set[str] = field(default_factory=set)
     witnesses: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Main graph inputs whose values tell a symbol."""
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     add_param: Callable[[str, TensorType], Value] | None = None
+
+    def size(self, name: str) -> Size:
+        """The size that an input symbol is: a number, or a symbol with its bound."""
+        if name in self.fixed:
+            return self.fixed[name]
+        return sym(name, self.limits.get(name))
 
     def fresh(self, stem: str) -> str:
         """A symbol or parameter name not used before."""
@@ -106,7 +123,7 @@ class Context:
         if found is None and value in self.state.param_values.values():
             found = self.state.params[value.name]
         if found is None or found.dtype == object and value.dtype.sort != "string":
-            raise self.late(value, what, found is not None)
+            raise self.late(value, what)
         return found
 
     def ints(self, value: Value, what: str) -> tuple[int, ...]:
@@ -119,33 +136,44 @@ class Context:
             return found
         total = value.type.shape[0] if value.type.rank == 1 else 1
         if not isinstance(total, int):
-            raise self.late(value, f"the length of {stem}", True)
+            self.known(total, f"the length of {stem}")
+            raise Declined(f"the length of {stem} depends on data")
         names = tuple([self.fresh(stem) for _ in range(total)])
-        self.state.witnesses.update(dict.fromkeys(names, self.inputs_of(value)))
+        self.state.witnesses.update(dict.fromkeys(names, self.depends(value)[0]))
         REGISTRY["witness"](REGISTRY["cast"](value, dtype=I64), names=names)
         return tuple(map(sym, names))
 
-    def late(self, value: Value, what: str, symbolic: bool) -> TreadleError:
+    def late(self, value: Value, what: str) -> TreadleError:
         """The error for a value that must be known earlier than it is."""
-        inputs = self.inputs_of(value)
-        if not inputs and not symbolic:
+        inputs, sizes = self.depends(value)
+        if not inputs and not sizes:
             return Declined(f"{what} depends on data computed in the graph")
         return LateBinding(f"{self.node_name}: {what} must be known before the graph is built; "
-                           f"it comes from {', '.join(inputs) or 'the input shapes'}",
-                           () if symbolic else inputs, symbolic)
+                           f"it comes from {', '.join([*inputs, *sorted(sizes)])}", inputs, sizes)
 
-    def inputs_of(self, value: Value) -> tuple[str, ...]:
-        """The main graph inputs that `value` is computed from."""
-        return tuple(sorted({self.state.leaves[id(v)] for v in ancestors(value)
-                             if id(v) in self.state.leaves}))
+    def depends(self, value: Value) -> tuple[tuple[str, ...], set[str]]:
+        """The inputs whose values, and the input symbols, that `value` is computed from."""
+        found: set[str] = set()
+        sizes: set[str] = set()
+        for v in ancestors(value):
+            if id(v) in self.state.leaves:
+                found.add(self.state.leaves[id(v)])
+            if v.producer is not None:
+                sizes |= v.producer.reads()
+                if v.producer.op == "shape_of":
+                    sizes |= {s for d in v.producer.inputs[0].type.shape for s in symbols(d)}
+        return tuple(sorted(found)), sizes & self.state.input_symbols
 
     def known(self, size: Size, what: str) -> int:
         """`size` as a number; a symbolic one is bound at the first run."""
         if isinstance(size, int):
             return size
         inputs = {x for s in symbols(size) for x in self.state.witnesses.get(s, ())}
+        sizes = self.state.input_symbols.intersection(symbols(size))
+        if not inputs and not sizes:
+            raise Declined(f"{what} must be a number, it is {size}, which data decides")
         raise LateBinding(f"{self.node_name}: {what} must be a number, it is {size}",
-                          tuple(sorted(inputs)), not inputs)
+                          tuple(sorted(inputs)), sizes)
 
     def type_proto(self, proto: onnx.TypeProto, stem: str) -> TensorType | None:
         """Our type for a TypeProto; None when the rank is unknown."""
@@ -178,24 +206,29 @@ class Context:
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             return dim.dim_value
         name = dim.dim_param if dim.dim_param not in ("", "?", "-1") else ""
-        return self.symbol(name) if name else sym(self.state.fresh(stem))
+        return self.symbol(name) if name else self.state.size(self.state.fresh(stem))
 
     def symbol(self, name: str) -> Size:
         """The size that a dim_param stands for; `past + seq` is an expression."""
         if (found := self.state.symbols.get(name)) is None:
-            try:
-                found = parse_size(name)
-                if any(s not in self.state.symbols and not name.isidentifier()
-                       for s in symbols(found)):
-                    found = sym(self.state.fresh(name))
-            except ParseError:
-                found = sym(self.state.fresh(name))
-            self.state.symbols[name] = found
+            found = self.state.symbols[name] = self._expression(name) or self.state.size(
+                self.state.fresh(name))
         return found
+
+    def _expression(self, name: str) -> Size | None:
+        """The size that a name spells over symbols seen before."""
+        if name.isidentifier():
+            return None
+        try:
+            found = parse_size(name)
+        except ParseError:
+            return None
+        known = {s: v for s, v in self.state.symbols.items() if s.isidentifier()}
+        return substitute(found, known) if {*symbols(found)} <= known.keys() else None
 
 
 def ancestors(value: Value) -> list[Value]:
-    """Values that `value` is computed from, itself included."""
+    """Values that `value` is computed from, itself included; a shape is not its tensor's data."""
     seen: dict[int, Value] = {}
     stack = [value]
     while stack:
@@ -203,6 +236,6 @@ def ancestors(value: Value) -> list[Value]:
         if id(v) in seen:
             continue
         seen[id(v)] = v
-        if v.producer is not None:
+        if v.producer is not None and v.producer.op != "shape_of":
             stack.extend(v.producer.uses())
     return list(seen.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
@@ -14,7 +14,7 @@ from ...ir.types import STRING
 from ...runtime.model import Built, LateModel, Model
 from ...runtime.signature import Leaf, Signature
 from .context import LateBinding
-from .model import declared_inputs, import_model
+from .model import Facts, declared_inputs, import_model
 from .reading import DTYPE_OF, read_model
 
 
@@ -29,10 +29,10 @@ def load_onnx(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Model
         done = import_model(proto, folder, file)
         return Model(file, Built(done.graph, done.params, done.notes))
     except LateBinding as e:
-        binder = Binder(proto, folder, file, e)
         inputs = tuple([Leaf(d.name, d.dtype, d.shape) for d in declared_inputs(proto, file)])
         outputs = tuple([_output_leaf(v) for v in proto.graph.output])
-        return LateModel(file, Signature(inputs, outputs), binder)
+        signature = Signature(inputs, outputs)
+        return LateModel(file, signature, Binder(proto, folder, file, signature, e))
     except RecursionError:
         raise ImportFailure(f"{file}: nested too deeply") from None
 
@@ -40,36 +40,48 @@ def load_onnx(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Model
 class Binder:
     """Builds the graph of a late-bound model once inputs are there.
 
-    It learns on the way which inputs' values, and whether their shapes, the graph depends on.
+    It learns on the way which inputs' values, which sizes and whether ranks the graph depends on.
     """
 
     def __init__(self, proto: onnx.ModelProto, folder: Path | None, file: str,
-                 first: LateBinding) -> None:
-        self.proto, self.folder, self.file = proto, folder, file
-        self.statics: set[str] = set(first.values)
-        self.by_shape = first.shapes
+                 signature: Signature, first: LateBinding) -> None:
+        self.proto, self.folder, self.file, self.signature = proto, folder, file, signature
+        self.statics, self.sizes, self.ranks = set(first.values), set(first.sizes), first.ranks
         self.reason = first.message
+
+    def key(self, arrays: Sequence[Array]) -> object:
+        """What the graph for these inputs depends on; equal keys share a graph."""
+        binding = self.signature.bind(arrays)
+        values = [(a.shape, a.tobytes() if a.dtype != object else repr(a.tolist()))
+                  for leaf, a in zip(self.signature.inputs, arrays, strict=True)
+                  if leaf.name in self.statics]
+        shapes = [a.shape for leaf, a in zip(self.signature.inputs, arrays, strict=True)
+                  if leaf.shape is None]
+        return tuple(values), tuple([binding[s] for s in sorted(self.sizes)]), tuple(shapes)
 
     def __call__(self, arrays: Mapping[str, Array]) -> Built:
         """The graph for these inputs."""
+        binding = self.signature.bind([arrays[leaf.name] for leaf in self.signature.inputs])
         while True:
-            statics = {n: arrays[n] for n in self.statics}
-            shapes = {n: a.shape for n, a in arrays.items()} if self.by_shape else {}
+            unranked = {leaf.name: arrays[leaf.name].shape for leaf in self.signature.inputs
+                        if leaf.shape is None and self.ranks}
+            facts = Facts({n: arrays[n] for n in self.statics},
+                          {s: binding[s] for s in self.sizes if s in binding}, unranked)
             try:
-                done = import_model(self.proto, self.folder, self.file, statics=statics,
-                                    shapes=shapes)
+                done = import_model(self.proto, self.folder, self.file, facts)
                 return Built(done.graph, done.params, done.notes)
             except LateBinding as e:
                 self._learn(e)
 
     def _learn(self, need: LateBinding) -> None:
         """Take in what the import asked for; asking for nothing new is an error."""
-        new = set(need.values) - self.statics
-        if not new and (self.by_shape or not need.shapes):
+        if {*need.values} <= self.statics and need.sizes <= self.sizes and (
+                self.ranks or not need.ranks):
             raise ImportFailure(f"{self.file}: {need.message}",
                                 hint="the size depends on data computed in the graph") from need
-        self.statics |= new
-        self.by_shape = self.by_shape or need.shapes
+        self.statics |= {*need.values}
+        self.sizes |= need.sizes
+        self.ranks = self.ranks or need.ranks
 
 
 def _output_leaf(v: onnx.ValueInfoProto) -> Leaf:

@@ -10,6 +10,7 @@ import onnx
 
 from ...declare.arrays import Array
 from ...errors import ImportFailure, OperatorError
+from ...ir.dims import implied_limit, symbols
 from ...ir.graph import Builder, Graph, Value
 from ...ir.types import DType, Shape, TensorType
 from .context import LateBinding, State
@@ -40,39 +41,83 @@ class Declared:
     shape: Shape | None
 
 
-def import_model(proto: onnx.ModelProto, folder: Path | None, file: str, *,
-                 statics: Mapping[str, Array] | None = None,
-                 shapes: Mapping[str, tuple[int, ...]] | None = None) -> Imported:
-    """The graph of a model.
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of the inputs before the graph is built.
 
-    `statics` are inputs whose values are known now, `shapes` fixes the shapes of inputs. Raises
-    LateBinding when the graph depends on more of either.
+    `statics` are values of inputs, `fixed` numbers for symbols, `shapes` whole shapes of inputs
+    whose rank the file does not state.
     """
-    statics, shapes = statics or {}, shapes or {}
+
+    statics: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    fixed: Mapping[str, int] = field(default_factory=dict[str, int])
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
+
+
+def import_model(proto: onnx.ModelProto, folder: Path | None, file: str,
+                 facts: Facts | None = None) -> Imported:
+    """The graph of a model; LateBinding when it depends on facts that are not known yet.
+
+    Where two sizes n and min(n, c) must be equal, the model works only for n <= c: the symbol then
+    gets that bound, and the import starts over.
+    """
+    limits: dict[str, int] = {}
+    while True:
+        try:
+            return _import(proto, folder, file, facts or Facts(), limits)
+        except LateBinding as e:
+            found = _implied(e)
+            if found is None or found[0] in limits:
+                raise
+            limits[found[0]] = found[1]
+
+
+def _implied(error: LateBinding) -> tuple[str, int] | None:
+    cause = error.__cause__
+    while cause is not None:
+        sizes = getattr(cause, "sizes", ())
+        if sizes:
+            return implied_limit(*sizes)
+        cause = cause.__cause__
+    return None
+
+
+def _import(proto: onnx.ModelProto, folder: Path | None, file: str, facts: Facts,
+            limits: Mapping[str, int]) -> Imported:
     opsets = opset_versions(proto, file)
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in proto.functions}
-    state = State(file, folder, functions, statics)
+    state = State(file, folder, functions, facts.statics, facts.fixed, limits)
     failures = Failures(file)
     body = BodyImporter(state, opsets, failures, Scope())
     with Builder(proto.graph.name or "model") as builder:
         builder.loc = file
         state.add_param = lambda name, t: builder.input(name, t, param=True)
         try:
-            _inputs(body, builder, proto.graph, shapes)
+            _inputs(body, builder, proto.graph, facts.shapes)
             import_initializers(body, proto.graph)
             body.nodes(ordered(proto.graph, file))
             failures.check()
             outputs = _outputs(body, proto.graph)
         except (ImportFailure, OperatorError) as e:
-            symbolic = any(not isinstance(s, int) for v in builder.graph.inputs
-                           for s in v.type.shape)
-            told = {x for names in state.witnesses.values() for x in names}
-            if failures.rows or not told and (shapes or not symbolic):
-                raise
-            raise LateBinding(f"the graph cannot be built for symbolic sizes: {e.message}",
-                              tuple(sorted(told)), symbolic) from e
+            _postpone(e, state, failures)
+            raise
         graph = builder.finish(outputs, [v.name for v in proto.graph.output])
     return Imported(graph, state.params, state.notes)
+
+
+def _postpone(error: ImportFailure | OperatorError, state: State, failures: Failures) -> None:
+    """Raise LateBinding instead when knowing more of the inputs may mend the error."""
+    told = {x for names in state.witnesses.values() for x in names}
+    if failures.rows or not told and not state.input_symbols:
+        return
+    cause: BaseException | None = error
+    wrong: set[str] = set()
+    while cause is not None and not wrong:
+        wrong = {s for size in getattr(cause, "sizes", ()) for s in symbols(size)}
+        cause = cause.__cause__
+    sizes = wrong & state.input_symbols or state.input_symbols
+    raise LateBinding(f"the graph cannot be built for symbolic sizes: {error.message}",
+                      tuple(sorted(told)), sizes) from error
 
 
 def declared_inputs(proto: onnx.ModelProto, file: str) -> list[Declared]:
@@ -125,8 +170,9 @@ def _inputs(body: BodyImporter, builder: Builder, graph: onnx.GraphProto,
         else:
             t = body.type_proto(v.type, v.name)
         if t is None:
-            raise LateBinding(f"the rank of input {v.name} is not stated", shapes=True)
+            raise LateBinding(f"the rank of input {v.name} is not stated", ranks=True)
         value = builder.input(v.name, t)
+        body.state.input_symbols.update(s for d in t.shape for s in symbols(d))
         body.state.leaves[id(value)] = v.name
         body.scope.values[v.name] = value
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ....declare.content import content, sizes_of
 from ....declare.opdef import REGISTRY, cast_value
-from ....errors import Declined
+from ....errors import Declined, ImportFailure, OperatorError
 from ....ir.graph import Value
 from ....ir.types import BOOL
 from ..context import Context
@@ -22,8 +22,12 @@ def if_(ctx: Context, cond: Value, *, then_branch: RegionImporter, else_branch: 
     known = content(cond)
     if known is not None and known.dtype != object:
         return (then_branch if bool(known.reshape(-1)[0]) else else_branch)()
-    return REGISTRY["if"](op("reshape", cond, shape=()), then=then_branch, orelse=else_branch,
-                          fresh=ctx.fresh("if"))
+    try:
+        return REGISTRY["if"](op("reshape", cond, shape=()), then=then_branch,
+                              orelse=else_branch, fresh=ctx.fresh("if"))
+    except (ImportFailure, OperatorError) as e:
+        # the branch that is not taken may not fit these sizes, and a runtime never looks at it
+        raise ctx.late(cond, f"the condition ({e.message})") from e
 
 
 @importer("Loop")

@@ -247,8 +247,7 @@ def _slice_axis(ctx: Context, x: Value, axis: int, step: int, start: Bound, end:
         return op("slice", x, starts=(start[1][start[2]],), ends=(end[1][end[2]],), steps=(step,),
                   axes=(axis,))
     if step < 0:
-        raise ctx.late(start[0] if start[1] is None else end[0], "a bound of a negative step",
-                       symbolic=False)
+        raise ctx.late(start[0] if start[1] is None else end[0], "a bound of a negative step")
     size = full_value(x.shape[axis], I64)
     a, b = (_clamped(element(t, i), size) for t, _, i in (start, end))
     length = op("max", b - a, 0)
