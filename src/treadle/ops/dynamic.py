@@ -138,20 +138,19 @@ def _nms_types(boxes: TensorType, scores: TensorType, *, max_boxes: TensorType |
 
 
 def _corners(boxes: Array, center_point: bool) -> Array:
-    """Boxes as low and high corners; any two opposite corners may be given."""
-    if center_point:
-        middle, half = boxes[..., :2], boxes[..., 2:] / 2
-        return np.concatenate([middle - half, middle + half], -1)
-    a, b = boxes[..., :2], boxes[..., 2:]
-    return np.concatenate([np.minimum(a, b), np.maximum(a, b)], -1)
+    """Low and high corner and the area of boxes, [5, n]; any opposite corners may be given."""
+    a, b = boxes[:, :2].T, boxes[:, 2:].T
+    low, high = (a - b / 2, a + b / 2) if center_point else (np.minimum(a, b), np.maximum(a, b))
+    size = high - low
+    return np.concatenate([low, high, size[:1] * size[1:]])
 
 
 def _overlap(box: Array, others: Array) -> Array:
     """Intersection over union; 0 for boxes without area."""
-    low, high = np.maximum(box[:2], others[:, :2]), np.minimum(box[2:], others[:, 2:])
-    common = np.prod(np.maximum(high - low, 0), -1)
-    area = np.prod(box[2:] - box[:2]), np.prod(others[:, 2:] - others[:, :2], -1)
-    union = area[0] + area[1] - common
+    rows = np.minimum(box[2], others[2]) - np.maximum(box[0], others[0])
+    cols = np.minimum(box[3], others[3]) - np.maximum(box[1], others[1])
+    common = np.maximum(rows, 0) * np.maximum(cols, 0)
+    union = box[4] + others[4] - common
     return np.where((common > 0) & (union > 0), common / np.where(union > 0, union, 1), 0)
 
 
@@ -161,11 +160,12 @@ def _suppress(boxes: Array, scores: Array, most: int, iou: float, least: float |
     order = np.argsort(-scores, kind="stable")
     if least is not None:
         order = order[scores[order] > least]
+    left = boxes[:, order]
     kept: list[int] = []
     while order.size and len(kept) < most:
         kept.append(int(order[0]))
-        rest = order[1:]
-        order = rest[_overlap(boxes[kept[-1]], boxes[rest]) <= iou]
+        apart = _overlap(left[:, 0], left[:, 1:]) <= iou
+        order, left = order[1:][apart], left[:, 1:][:, apart]
     return kept
 
 
@@ -195,9 +195,10 @@ def non_max_suppression(boxes: Array, scores: Array, *, max_boxes: Array | None 
     """
     most, iou = int(_first(max_boxes, 0)), _first(iou_threshold, 0.0)
     least = None if score_threshold is None else _first(score_threshold, 0.0)
-    corners, scores = _corners(widen(boxes), center_point), widen(scores)
-    found = [(n, c, b) for n, c in np.ndindex(scores.shape[:2])
-             for b in _suppress(corners[n], scores[n, c], most, iou, least)]
+    boxes, scores = widen(boxes), widen(scores)
+    corners = [_corners(boxes[n], center_point) for n in range(len(boxes))]
+    found = [(n, c, b) for n, corner in enumerate(corners) for c in range(scores.shape[1])
+             for b in _suppress(corner, scores[n, c], most, iou, least)]
     return np.array(found, np.int64).reshape(-1, 3)
 
 
@@ -249,7 +250,12 @@ def _known_length(t: TensorType) -> int:
     return t.shape[0]
 
 
-@structured(types=_reshape_types, samples=[
+def _reshape_back(g: Value, x: Value, shape: Value, *, zero_copies: bool,
+                  names: tuple[str, ...]) -> tuple[Value, None]:
+    return reshape(g, shape=x.shape), None
+
+
+@structured(types=_reshape_types, vjp=_reshape_back, samples=[
     known([[1.0, 2.0], [3.0, 4.0]], [-1], names=("a",), expect=[[1.0, 2.0, 3.0, 4.0]]),
     known([[1, 2], [3, 4]], [0, -1, 1], zero_copies=True, names=("a", "b", "c"),
           expect=[[[[1], [2]], [[3], [4]]]])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -13,5 +14,8 @@ for _file in sorted(Path(__file__).parent.glob("*.py")):
 
 PUBLIC: dict[str, OpDef] = {op.body.__name__: op for op in REGISTRY.values()}
 """Operators by their Python name, which is the name with `_` where Python needs it."""
+
+for _name, _op in PUBLIC.items():
+    setattr(sys.modules[__name__.rpartition(".")[0]], _name, _op)  # before a file of that name
 
 __all__ = ["PUBLIC", "REGISTRY"]

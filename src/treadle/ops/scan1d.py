@@ -215,7 +215,7 @@ def _first(key: Array, k: int) -> Array:
     edge = np.partition(rows, max(k - 1, 0), -1)[:, max(k - 1, 0):][:, :1]
     below, same = rows < edge, rows == edge
     missing = k - np.count_nonzero(below, -1, keepdims=True)
-    at = np.nonzero(below | (same & (np.cumsum(same, -1) <= missing)))[1].reshape(-1, k)
+    at = np.nonzero(below | (same & (np.cumsum(same, -1) <= missing)))[1].reshape(len(rows), k)
     order = np.argsort(np.take_along_axis(rows, at, -1), -1, kind="stable")
     return np.take_along_axis(at, order, -1).reshape(*key.shape[:-1], k)
 
@@ -228,7 +228,7 @@ def _topk_back(*args: Value, k: Size, axis: int, largest: bool, sorted: bool) ->
 
 @structured(types=_topk_types, vjp=_topk_back, samples=[
     sample("f32[4,8]", k=3), sample("f32[100,2]", k=2, axis=0, largest=False),
-    sample("f32[0]", k=0),
+    sample("f32[0]", k=0), sample("f32[2,100]", k=0),
     known([[0.0, 1.0, 2.0, 3.0], [7.0, 4.0, 5.0, 6.0]], k=3,
           expect=[[[3.0, 2.0, 1.0], [7.0, 6.0, 5.0]], [[3, 2, 1], [0, 3, 2]]]),
     known([1, 3, 3, 0], k=2, expect=[[3, 3], [1, 2]]),
