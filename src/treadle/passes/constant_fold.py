@@ -23,6 +23,9 @@ from .known import LEAVES, number_at, record_array, record_number, storable, uni
 TOTAL = frozenset({"expand", "transpose", "unsqueeze"})
 """Views that cannot fail at run time, whatever the sizes are."""
 
+GENERATORS = frozenset({"iota", "range", "eye"})
+"""Operators whose elements follow from their place: kept, since a large constant costs more."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConstantFold(Pass):
@@ -159,8 +162,8 @@ class _Fold(Rebuild):
                 return None
         if (out := self._apply(node, arrays)) is None:
             return None
-        if not node.inputs and sum([a.nbytes for a in out]) > self.options.inline:
-            self.known.update(zip(node.outputs, out, strict=True))  # a generator: keep it short
+        if node.op in GENERATORS and sum([a.nbytes for a in out]) > self.options.inline:
+            self.known.update(zip(node.outputs, out, strict=True))
             return None
         self.did[node.op] += 1
         frozen = not self.frozen.isdisjoint(node.inputs)
