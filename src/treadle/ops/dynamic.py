@@ -17,9 +17,11 @@ from ..ir.dims import Size, sym
 from ..ir.graph import Value
 from ..ir.types import BOOL, I64, Shape, TensorType, axes_of, axis_of, count
 from .extents import resolve, with_axis
-from .gather import gather
+from .gather import gather, put_back
+from .generate import range_
 from .movement import reshape
 from .pad import PadMode, pad
+from .reduce import sum_
 
 NAN = float("nan")
 _LONGEST = 2**48
@@ -93,7 +95,15 @@ def _unique_types(x: TensorType, *, axis: int | None, sorted: bool, names: tuple
     return x.with_(shape=shape), found, TensorType((looked,), I64), found
 
 
-@structured(types=_unique_types, samples=[
+def _unique_back(*args: Value, axis: int | None, sorted: bool, names: tuple[str, ...]) -> Value:
+    g, x = args[0], args[-1]
+    first = unique(x, axis=axis, sorted=sorted, names=names)[1]
+    if axis is None:
+        return reshape(put_back(g, first, (count(x.shape),), 0), shape=x.shape)
+    return put_back(g, first, x.shape, axis_of(axis, x.type.rank))
+
+
+@structured(types=_unique_types, vjp=_unique_back, samples=[
     known([2.0, 1.0, 1.0, 3.0, 4.0, 3.0], names=("n",),
           expect=[[1.0, 2.0, 3.0, 4.0], [1, 0, 3, 4], [1, 0, 0, 2, 3, 2], [2, 1, 2, 1]]),
     known([2.0, 1.0, 1.0, 3.0, 4.0, 3.0], sorted=False, names=("n",),
@@ -317,7 +327,13 @@ def _range_types(start: TensorType, limit: TensorType, step: TensorType, *,
     return TensorType(fresh(names, 1), start.dtype)
 
 
-@structured(types=_range_types, samples=[
+def _range_back(g: Value, start: Value, limit: Value, step: Value, *, names: tuple[str, ...]
+                ) -> tuple[Value, None, Value]:
+    count = range_(start=0, step=1, length=g.shape[0], dtype=g.dtype)
+    return sum_(g, axes=(0,)), None, sum_(g * count, axes=(0,))
+
+
+@structured(types=_range_types, vjp=_range_back, samples=[
     known(1, 5, 2, names=("n",), expect=[[1, 3]]),
     known(10, 6, -3, names=("n",), expect=[[10, 7]]),
     known(1.0, 2.0, 0.5, names=("n",), expect=[[1.0, 1.5]])])
