@@ -170,7 +170,8 @@ def _separate(q: Value, k: Value | None, v: Value | None, bias: Value | None, he
             piece = narrow(bias, axis=0, start=start, length=x.shape[2])
             parts[i] = cast_value(wide(x) + wide(piece), x.dtype)
             start = start + x.shape[2]
-    return Heads(*(split_heads(x, heads) for x in parts))
+    q, k, v = (split_heads(x, heads) for x in parts)
+    return Heads(q, k, v)
 
 
 @importer("MultiHeadAttention", domain=MICROSOFT)
@@ -213,8 +214,9 @@ def _grouped(q: Value, k: Value | None, v: Value | None, heads: int, kv_heads: i
         return Heads(split_heads(q, heads), split_heads(k, kv_heads), split_heads(v, kv_heads))
     each = q.shape[2] // (heads + 2 * kv_heads)
     parts = ((0, heads), (heads, kv_heads), (heads + kv_heads, kv_heads))
-    return Heads(*(split_heads(narrow(q, axis=2, start=first * each, length=n * each), n)
-                   for first, n in parts))
+    x, y, z = (split_heads(narrow(q, axis=2, start=first * each, length=n * each), n)
+               for first, n in parts)
+    return Heads(x, y, z)
 
 
 def _cached(past: Value | None, new: Value, at: Value, length: Size) -> Value:
