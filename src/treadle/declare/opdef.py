@@ -10,7 +10,7 @@ from typing import Literal, cast
 import numpy as np
 
 from ..errors import DeclarationError, OperatorError, ParseError
-from ..ir.dims import Size
+from ..ir.dims import Dim, Size
 from ..ir.graph import (
     NO_REGIONS,
     Attr,
@@ -25,8 +25,8 @@ from ..ir.graph import (
 )
 from ..ir.types import BOOL, F32, DType, TensorType, axes_of, broadcast, promote
 from .arrays import compute_dtype
-from .scalar import Scalar, cast_to, make, var
-from .schema import MISSING, Sample, check_rule, read_schema
+from .scalar import Scalar, cast_to, const, make, var
+from .schema import MISSING, Sample, canonical, check_rule, read_schema
 
 Kind = Literal["elementwise", "reduction", "view", "linear", "composite", "structured"]
 Rule = Callable[..., object]
@@ -119,8 +119,7 @@ class OpDef:
     def _record(self, args: tuple[object, ...], kw: dict[str, object]) -> object:
         builder = current()
         named, attrs, bodies = self.bind(kw) if kw else ({}, self.defaults, {})
-        if len(attrs) != len(self.schema.attrs) or not self.fits(len(args)):
-            self._misuse(args, attrs)
+        self.check_call(len(args), attrs, bodies)
         values = self._lift((*args, *named.values()))
         if self.kind == "elementwise":
             values = self._promote(values)
@@ -139,11 +138,19 @@ class OpDef:
         want = len(self.schema.operands)
         return n >= want - 1 if self.schema.variadic else n == want
 
-    def _misuse(self, args: tuple[object, ...], attrs: Attrs) -> None:
-        if missing := sorted(self.schema.attrs.keys() - attrs.keys()):
+    def check_call(self, n: int, attrs: Attrs, bodies: Mapping[str, Rule]) -> None:
+        """Raise OperatorError unless `n` operands and every attribute and region are given."""
+        schema = self.schema
+        if len(attrs) != len(schema.attrs):
+            missing = sorted(schema.attrs.keys() - attrs.keys())
             raise OperatorError(f"{self.name}: attribute '{missing[0]}' is missing")
-        raise OperatorError(f"{self.name} takes {len(self.schema.operands)} operands "
-                            f"({', '.join(self.schema.operands)}), got {len(args)}")
+        if len(bodies) != len(schema.regions):
+            missing = [r for r in schema.regions if r not in bodies]
+            raise OperatorError(f"{self.name}: the region '{missing[0]}' is missing",
+                                hint="give a closure that takes and returns graph values")
+        if not self.fits(n):
+            raise OperatorError(f"{self.name} takes {len(schema.operands)} operands "
+                                f"({', '.join(schema.operands)}), got {n}")
 
     def _trace_regions(self, bodies: Mapping[str, Rule], values: Sequence[Value],
                        keys: tuple[str, ...], attrs: Attrs, builder: Builder
@@ -186,7 +193,10 @@ class OpDef:
             elif key in self.schema.optional:
                 if value is not None:
                     named[key] = value
-            elif key in self.schema.regions and callable(value):
+            elif key in self.schema.regions:
+                if not callable(value):
+                    raise OperatorError(f"{self.name}: the region '{key}' is a closure, "
+                                        f"got {value!r}")
                 bodies[key] = value
             else:
                 raise OperatorError(f"{self.name} has no attribute '{key}'",
@@ -199,7 +209,19 @@ class OpDef:
             return cast("tuple[Value, ...]", args)
         dtypes = [a.type.dtype for i, a in enumerate(args)
                   if isinstance(a, Value) and i not in self.keep]
-        return tuple([a if isinstance(a, Value) else lift(a, dtypes) for a in args])
+        return tuple([a if isinstance(a, Value) else self._lift_one(a, dtypes) for a in args])
+
+    def _lift_one(self, value: object, dtypes: Sequence[DType]) -> Value:
+        """A Python number as a constant of the dtype beside it."""
+        value = canonical(value)
+        if isinstance(value, np.ndarray):
+            raise OperatorError(f"{self.name}: a NumPy array meets a graph value",
+                                hint="record it with constant(array), or make it a parameter")
+        if not isinstance(value, int | float | complex):
+            raise OperatorError(f"{self.name}: {value!r} is no operand",
+                                hint="operands are graph values and numbers")
+        dtype = next((d for d in dtypes if d is not BOOL), dtypes[0] if dtypes else F32)
+        return full_value(value, dtype)
 
     def _promote(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
         first = values[0].type.dtype
@@ -312,19 +334,10 @@ def _reduction_type(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> 
     return x.with_(shape=tuple(s for i, s in enumerate(x.shape) if i not in at))
 
 
-def lift(value: object, dtypes: Sequence[DType]) -> Value:
-    """A Python number as a constant of the dtype beside it."""
-    if isinstance(value, np.ndarray):
-        raise OperatorError("a NumPy array meets a graph value",
-                            hint="record it with constant(array), or make it a parameter")
-    dtype = next((d for d in dtypes if d is not BOOL), dtypes[0] if dtypes else F32)
-    return full_value(cast(float, value), dtype)
-
-
-def full_value(value: float | Size, dtype: DType) -> Value:
+def full_value(value: complex | Size, dtype: DType) -> Value:
     """A scalar constant in the open graph; a symbolic size is read at run time."""
-    if isinstance(value, float) and dtype.sort not in ("float", "complex"):
-        raise OperatorError(f"the constant {value} meets a {dtype} tensor", hint="cast the tensor")
+    if not isinstance(value, Dim):
+        const(value, dtype)  # an error when it does not fit
     node = Node("full", (), {"value": value, "shape": (), "dtype": dtype})
     return current().emit(node, (_scalar_type(dtype),))[0]
 
