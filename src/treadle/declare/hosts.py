@@ -7,10 +7,11 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..errors import OperatorError
-from ..ir.dims import sym
+from ..ir.dims import sym, symbols
 from ..ir.types import DTYPES, DType, HostKind, TensorType, host_dtype
 
 ANY = sym("_")
@@ -69,6 +70,28 @@ def join(a: TensorType, b: TensorType) -> TensorType:
         if all(t.dtype.name.startswith(kind + "(") for t in (a, b)):
             return join_elems(elem_of(a, kind), elem_of(b, kind)).host(kind)
     raise OperatorError(f"{a} and {b} have no common type")
+
+
+def hide(t: TensorType, hidden: Callable[[str], bool]) -> TensorType:
+    """A host type in which a size that depends on a hidden symbol is `_`."""
+    name, elem = t.dtype.name, t.dtype.elem
+    if elem is None:
+        return t
+    inner = hide(elem, hidden) if is_host(elem) else elem.with_(shape=tuple([
+        ANY if any(map(hidden, symbols(d))) else d for d in elem.shape]))
+    kind: HostKind = "opt" if name.startswith("opt") else "seq"
+    return Elem(inner.dtype, inner).host(kind)
+
+
+def sized(t: TensorType, fresh: str) -> TensorType:
+    """One element's type: `_` on axis i becomes the symbol `{fresh}_{i}`."""
+    if ANY not in t.shape:
+        return t
+    if not fresh:
+        raise OperatorError(f"the sizes of {t} depend on the run",
+                            hint='name them: fresh="item1"')
+    return t.with_(shape=tuple([sym(f"{fresh}_{i}") if d is ANY else d
+                                for i, d in enumerate(t.shape)]))
 
 
 def is_host(t: TensorType) -> bool:

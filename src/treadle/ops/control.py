@@ -15,7 +15,7 @@ import numpy as np
 
 from ..declare.arrays import Array
 from ..declare.evaluate import RegionCall
-from ..declare.hosts import is_host, join
+from ..declare.hosts import hide, is_host, join
 from ..declare.kinds import structured
 from ..declare.schema import Region, known
 from ..errors import OperatorError
@@ -47,7 +47,7 @@ def _new_size(fresh: str, tag: str, what: str) -> Size:
 def _merge(a: TensorType, b: TensorType, hidden: set[str], fresh: str, index: int) -> TensorType:
     """The type of a value that is an `a` or a `b`; `hidden` symbols do not leave the regions."""
     if is_host(a) or is_host(b):
-        return join(a, b)
+        return hide(join(a, b), lambda s: s in hidden or bool(fresh) and s.startswith(fresh + "_"))
     if a.dtype is not b.dtype or a.rank != b.rank:
         raise OperatorError(f"output {index} is {a} or {b}: dtype and rank must stay the same")
     return a.with_(shape=tuple([

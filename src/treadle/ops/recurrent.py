@@ -123,10 +123,10 @@ def _layers(make: Make, x: Array, lens: Array | None, initial: Sequence[Array | 
     return tuple([a.astype(x.dtype, copy=False) for a in (y, *last)])
 
 
-def _biases(bias: Array | None, d: int, like: Array) -> tuple[Array, Array]:
+def _biases(bias: Array | None, d: int, w: Array) -> tuple[Array, Array]:
     """The input and recurrent halves of one direction's bias."""
     if bias is None:
-        zero = np.zeros(like.shape[1], like.dtype)
+        zero = np.zeros(w.shape[1], widen(w).dtype)
         return zero, zero
     wb, rb = np.split(widen(bias)[d], 2)
     return wb, rb
@@ -175,7 +175,7 @@ def lstm(x: Array, w: Array, r: Array, *, bias: Array | None = None,
     wide_x, bound = widen(x), _clipped(clip)
 
     def make(d: int, fns: Sequence[Activation]) -> tuple[Array, Step]:
-        wb, rb = _biases(bias, d, widen(w)[:, :, 0])
+        wb, rb = _biases(bias, d, w)
         rt = widen(r)[d].T
         pi, po, pf = np.split(widen(peephole)[d], 3) if peephole is not None else (0.0, 0.0, 0.0)
         f, g, h = fns
@@ -225,7 +225,7 @@ def gru(x: Array, w: Array, r: Array, *, bias: Array | None = None,
     wide_x, bound, hidden = widen(x), _clipped(clip), r.shape[2]
 
     def make(d: int, fns: Sequence[Activation]) -> tuple[Array, Step]:
-        wb, rb = _biases(bias, d, widen(w)[:, :, 0])
+        wb, rb = _biases(bias, d, w)
         rt, (f, g) = widen(r)[d].T, fns
         gates, new = rt[:, :2 * hidden], rt[:, 2 * hidden:]
 
@@ -272,7 +272,7 @@ def rnn(x: Array, w: Array, r: Array, *, bias: Array | None = None,
     wide_x, bound = widen(x), _clipped(clip)
 
     def make(d: int, fns: Sequence[Activation]) -> tuple[Array, Step]:
-        wb, rb = _biases(bias, d, widen(w)[:, :, 0])
+        wb, rb = _biases(bias, d, w)
         rt, (f,) = widen(r)[d].T, fns
 
         def step(xt: Array, state: State) -> State:

@@ -40,6 +40,13 @@ def _length(x: TensorType, axis: int, n: Size | None) -> Size:
     return size
 
 
+def _points(x: Array, axis: int, n: Size | None) -> int:
+    size = x.shape[axis] if n is None else cast(int, n)
+    if size < 1:
+        raise OperatorError(f"a transform of length {size}")
+    return size
+
+
 def _fft_types(x: TensorType, *, axis: int, n: Size | None, norm: str) -> TensorType:
     out = _complex(x)
     return out.with_(shape=with_axis(x.shape, axis, _length(x, axis, n)))
@@ -80,7 +87,7 @@ def fft(x: Array, *, axis: int = -1, n: Size | None = None,
     X[k] = sum over j of x[j] exp(-2 pi i j k / n); `norm` scales by 1, 1/sqrt(n) or 1/n. Real
     tensors give complex ones. Source: numpy.fft.
     """
-    return np.fft.fft(x, cast("int | None", n), axis, norm)
+    return np.fft.fft(x, _points(x, axis, n), axis, norm)
 
 
 IFFT = [sample("c64[2,5]", expect="numpy.fft:ifft", rtol=1e-5),
@@ -91,7 +98,7 @@ IFFT = [sample("c64[2,5]", expect="numpy.fft:ifft", rtol=1e-5),
 def ifft(x: Array, *, axis: int = -1, n: Size | None = None,
          norm: Literal["backward", "ortho", "forward"] = "backward") -> Array:
     """The inverse of `fft` with the same attributes."""
-    return np.fft.ifft(x, cast("int | None", n), axis, norm)
+    return np.fft.ifft(x, _points(x, axis, n), axis, norm)
 
 
 def _rfft_types(x: TensorType, *, axis: int, n: Size | None, norm: str) -> TensorType:
@@ -106,7 +113,7 @@ def _rfft_types(x: TensorType, *, axis: int, n: Size | None, norm: str) -> Tenso
 def rfft(x: Array, *, axis: int = -1, n: Size | None = None,
          norm: Literal["backward", "ortho", "forward"] = "backward") -> Array:
     """The first n // 2 + 1 coefficients of `fft` of a real tensor; the others are conjugates."""
-    return np.fft.rfft(x, cast("int | None", n), axis, norm)
+    return np.fft.rfft(x, _points(x, axis, n), axis, norm)
 
 
 def _irfft_types(x: TensorType, *, axis: int, n: Size | None, norm: str) -> TensorType:
@@ -123,7 +130,8 @@ def _irfft_types(x: TensorType, *, axis: int, n: Size | None, norm: str) -> Tens
 def irfft(x: Array, *, axis: int = -1, n: Size | None = None,
           norm: Literal["backward", "ortho", "forward"] = "backward") -> Array:
     """The inverse of `rfft`: a real axis of length `n`, or 2 (size - 1) when not given."""
-    return np.fft.irfft(x, cast("int | None", n), axis, norm)
+    return np.fft.irfft(x, _points(x, axis, 2 * (x.shape[axis] - 1) if n is None else n), axis,
+                        norm)
 
 
 def _dft_types(x: TensorType, *, axis: int, length: Size | None, inverse: bool, onesided: bool
@@ -186,7 +194,7 @@ def dft(x: Array, *, axis: int = -2, length: Size | None = None, inverse: bool =
     length 2 (size - 1) unless given. Halves run in f32. Source: ONNX DFT.
     """
     w, at = widen(x), axis_of(axis, x.ndim)
-    n = cast(int, _dft_length(x.shape, at, length, inverse and onesided))
+    n = _points(x, at, _dft_length(x.shape, at, length, inverse and onesided))
     z = w[..., 0] if w.shape[-1] == 1 else w[..., 0] + 1j * w[..., 1]
     if inverse and onesided:
         return np.fft.irfft(z, n, at)[..., None].astype(x.dtype, copy=False)
@@ -212,7 +220,7 @@ def stft(x: Value, *, window: Value | None = None, step: Size, length: Size | No
     if window is not None and (window.type.rank != 1 or surely_differ(window.shape[0], size)):
         raise OperatorError(f"the window must be [{size}], got {window.type}")
     frames = (x.shape[1] - size) // step + 1
-    if bounds(frames)[1] < 1:
+    if bounds(frames)[1] < 1 or bounds(size)[1] < 1:
         raise OperatorError(f"frames of {size} do not fit a signal of {x.shape[1]}")
     starts = range_(start=0, step=step, length=frames, dtype=I64)
     inside = range_(start=0, step=1, length=size, dtype=I64)
