@@ -202,6 +202,34 @@ def test_descriptions() -> None:
         assert kind.__module__ == f"treadle.passes.{name}"
 
 
+def test_long_chains_do_not_exhaust_the_stack() -> None:
+    def fn(x: Value) -> Value:
+        for _ in range(3000):
+            x = OPS["exp"](x)  # type: ignore[assignment]
+        return OPS["argmax"](x, axis=0)  # type: ignore[return-value]
+
+    graph = trace(fn, parse_type("f32[4]"))
+    assert len(Pipeline().run(graph).graph.nodes) == 3001
+
+
+def test_a_region_reads_a_folded_parameter() -> None:
+    b, v = build({"w": "f32[300,4]"}, x="f32[4]")
+    with b:
+        positive = OPS["gt"](OPS["sum"](v["x"], axes=(0,)), 0.0)
+        out = OPS["if"](positive, then=lambda: (
+            OPS["matmul"](v["x"], OPS["transpose"](v["w"], perm=(1, 0))),),
+            orelse=lambda: (OPS["sum"](v["w"], axes=(1,)),))
+        graph = b.finish(out)  # type: ignore[arg-type]
+    data = {"w": np.random.default_rng(5).normal(size=(300, 4)).astype("f4")}
+    ctx = Context(dict(data))
+    after = Pipeline(verify=True).run(graph, ctx).graph
+    assert [p.name for p in after.params] == ["w.transpose", "w.sum"]
+    for x in (np.ones(4, "f4"), -np.ones(4, "f4")):
+        a = evaluate.run(graph, arrays(graph, data, x), {}, {})[0]
+        again = evaluate.run(after, arrays(after, ctx.params, x), {}, {})[0]
+        np.testing.assert_allclose(again, a, rtol=1e-4)  # BLAS orders its sums by the strides
+
+
 def test_inputs_are_left_alone_and_random_graphs_keep_their_meaning() -> None:
     rng = np.random.default_rng(11)
     names = ["add", "sub", "mul", "max", "min", "neg", "abs", "exp", "where", "transpose"]

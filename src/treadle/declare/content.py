@@ -43,9 +43,34 @@ def content(value: Value) -> Array | None:
 
     An array of its dtype, or an object array that holds `Dim`s.
     """
-    if (hit := _known.get(value)) is None:
-        hit = _known[value] = [_find(value)]
-    return hit[0]
+    stack = [value]  # its own stack: chains of producers are longer than Python's
+    while stack:
+        v = stack[-1]
+        if v not in _known and (missing := _missing(v)) is not None:
+            stack.append(missing)
+            continue
+        if v not in _known:
+            _known[v] = [_find(v)]
+        stack.pop()
+    return _known[value][0]
+
+
+def _followed(value: Value) -> Node | None:
+    """The producer of a value whose elements may be followed."""
+    node, total = value.producer, count(value.type.shape)
+    small = isinstance(total, int) and total <= LIMIT
+    return node if node is not None and small and not node.regions else None
+
+
+def _missing(value: Value) -> Value | None:
+    """An operand to look at first; none when one of them is unknown already."""
+    node = _followed(value)
+    if node is None or node.op in _LEAVES:
+        return None
+    hits = [_known.get(v) for v in node.inputs]
+    if any([hit is not None and hit[0] is None for hit in hits]):
+        return None
+    return next((v for v, hit in zip(node.inputs, hits, strict=True) if hit is None), None)
 
 
 def sizes_of(value: Value) -> tuple[Size, ...] | None:
@@ -57,12 +82,11 @@ def sizes_of(value: Value) -> tuple[Size, ...] | None:
 
 
 def _find(value: Value) -> Array | None:
-    node, total = value.producer, count(value.type.shape)
-    if node is None or not isinstance(total, int) or total > LIMIT or node.regions:
+    if (node := _followed(value)) is None:
         return None
     if (leaf := _LEAVES.get(node.op)) is not None:
         return leaf(node)
-    inputs = [content(v) for v in node.inputs]
+    inputs = [hit[0] if (hit := _known.get(v)) else None for v in node.inputs]
     if not inputs or any(x is None for x in inputs):
         return None
     try:
