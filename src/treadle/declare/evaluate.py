@@ -12,10 +12,11 @@ from ..errors import OperatorError, RunError
 from ..ir.dims import Dim, symbol_name, symbols
 from ..ir.dims import evaluate as bind_size
 from ..ir.graph import Attr, Graph, Node, Value
-from ..ir.types import TensorType
+from ..ir.types import BOOL, DType, TensorType
 from . import scalar
-from .arrays import Array, np_dtype, type_of
+from .arrays import Array, Encoded, np_dtype, type_of
 from .opdef import REGISTRY, OpDef
+from .schema import canonical
 
 Binding: TypeAlias = dict[str, int]
 Env: TypeAlias = dict[Value, Array]
@@ -170,7 +171,8 @@ def _elementwise(op: OpDef, arrays: Sequence[Array], attrs: Mapping[str, Attr]
 def eager(op: OpDef, args: Sequence[object], kw: Mapping[str, object]) -> object:
     """Call an operator on arrays: the same promotion and type rule, then the body."""
     named, attrs, bodies = op.bind(kw)
-    out = _arrays([*args, *named.values()])
+    op.check_call(len(args), attrs, bodies)
+    out = _arrays(op, [*args, *named.values()])
     if op.kind == "elementwise":
         targets = op.meet([type_of(a).dtype for a in out])
         out = [a.astype(np_dtype(d)) for a, d in zip(out, targets, strict=True)]
@@ -183,9 +185,19 @@ def eager(op: OpDef, args: Sequence[object], kw: Mapping[str, object]) -> object
     return done[0] if len(done) == 1 else done
 
 
-def _arrays(args: Sequence[object]) -> list[Array]:
+def _arrays(op: OpDef, args: Sequence[object]) -> list[Array]:
     """Python numbers take the dtype of the first array."""
-    typed = [cast(Array, a) for a in args if isinstance(a, np.ndarray)]
-    kinds = [a.dtype for a in typed if a.dtype != np.bool_] or [a.dtype for a in typed]
-    return [cast(Array, a) if isinstance(a, np.ndarray) else np.asarray(a, kinds[0])
+    arrays = [cast(Array, a) for a in args if isinstance(a, np.ndarray | Encoded)] or [
+        np.asarray(cast(object, a)) for a in args if isinstance(a, np.generic)]
+    dtypes = [type_of(a).dtype for a in arrays]
+    beside = next((d for d in dtypes if d is not BOOL), BOOL if dtypes else None)
+    return [cast(Array, a) if isinstance(a, np.ndarray | Encoded) else _number(op, a, beside)
             for a in args]
+
+
+def _number(op: OpDef, value: object, dtype: DType | None) -> Array:
+    if not isinstance(value, int | float | complex | np.generic) or dtype is None:
+        raise OperatorError(f"{op.name}: {value!r} is no operand",
+                            hint="operands are NumPy arrays, and numbers beside an array")
+    number = scalar.const(cast(float, canonical(cast(object, value))), dtype)
+    return np.asarray(number.value).astype(np_dtype(dtype))

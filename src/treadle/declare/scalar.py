@@ -80,7 +80,9 @@ def const(value: complex, dtype: DType) -> Scalar:
         return intern("const", dtype, (), int(value))
     if dtype.sort == "complex":
         return intern("const", dtype, (), complex(value))
-    return intern("const", dtype, (), float(cast(float, value)))
+    if dtype.sort != "float" or isinstance(value, complex):
+        raise OperatorError(f"the constant {value!r} meets a {dtype} tensor")
+    return intern("const", dtype, (), float(value))
 
 
 @dataclass(frozen=True, slots=True)
