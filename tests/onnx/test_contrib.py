@@ -243,7 +243,50 @@ QUANTISED = {
         "bs": scalar(0.02), "bz": Z, **OUT}),
     "QuantizeLinear": quantised("QuantizeLinear", {"x": f32(2, 3), "s": S, "z": Z}),
 }
-ALL = {**CONTRACTIONS, **NORMS, **ATTENTIONS, **QUANTISED}
+
+
+def nbits(bits: int, k: int, block: int, zero: str, bias: bool = False) -> Run:
+    n, blocks = 5, -(-k // block)
+    operands: dict[str, np.ndarray | None] = {
+        "a": f32(3, k), "b": u8(n, blocks, block * bits // 8), "s": f32(n * blocks, low=0.1)}
+    if zero == "packed":
+        operands["z"] = u8(n * -(-blocks * bits // 8))
+    elif zero == "float":
+        operands["z"] = f32(n * blocks, low=3, high=9)
+    if bias:
+        operands |= {"z": operands.get("z"), "g": None, "bias": f32(n)}
+    held = [x for x in ("b", "s", "z", "bias") if operands.get(x) is not None]
+    return Run("MatMulNBits", operands, weights=held, rtol=1e-4, atol=1e-4, attrs={
+        "K": k, "N": n, "bits": bits, "block_size": block})
+
+
+def blocks(bits: int, zero: bool, indices: np.ndarray) -> Run:
+    operands = {"data": u8(6, 32 * bits // 8), "at": indices, "s": f32(6, 2, low=0.1)}
+    if zero:
+        operands["z"] = u8(6, -(-2 * bits // 8))
+    return Run("GatherBlockQuantized", operands, weights=["data", "s", "z"][:2 + zero], attrs={
+        "bits": bits, "block_size": 16, "gather_axis": 0, "quantize_axis": 1})
+
+
+WEIGHTS = {
+    "MatMulNBits 4": nbits(4, 32, 16, ""), "MatMulNBits 4 tail": nbits(4, 40, 16, "packed"),
+    "MatMulNBits 8": nbits(8, 32, 16, "packed"), "MatMulNBits 8 default": nbits(8, 32, 16, ""),
+    "MatMulNBits 4 float zeros": nbits(4, 32, 16, "float"),
+    "MatMulNBits 4 bias": nbits(4, 32, 16, "packed", True),
+    "GatherBlockQuantized 4": blocks(4, False, np.array([[1, 5], [0, 3]])),
+    "GatherBlockQuantized 4 zeros": blocks(4, True, np.array([2, 2])),
+    "GatherBlockQuantized 8": blocks(8, True, np.array([4])),
+}
+LSTM = {
+    # ONNX Runtime also rounds the inputs and the state to eight bits
+    "DynamicQuantizeLSTM": Run("DynamicQuantizeLSTM", {
+        "x": f32(4, 2, 3), "w": s8(1, 3, 20), "r": s8(1, 5, 20), "b": f32(1, 40), "lens": None,
+        "h": None, "c": None, "p": None, "ws": f32(1, 20, low=0.005, high=0.01),
+        "wz": np.zeros((1, 20), np.int8), "rs": f32(1, 20, low=0.005, high=0.01),
+        "rz": np.zeros((1, 20), np.int8)}, 3, {"hidden_size": 5},
+        weights=["w", "r", "ws", "wz", "rs", "rz"], rtol=0, atol=0.02),
+}
+ALL = {**WEIGHTS, **LSTM, **CONTRACTIONS, **NORMS, **ATTENTIONS, **QUANTISED}
 
 
 @pytest.mark.parametrize("name", ALL)
