@@ -190,7 +190,7 @@ def to_string(x: Array) -> Array:
     else:
         wide = x.astype(np.float32).reshape(-1)
         out[:] = [_narrow_text(v) if math.isfinite(v) else number_text(v)
-                  for v in cast("list[float]", wide.tolist())]
+                  for v in wide.tolist()]
     return out.reshape(x.shape)
 
 
