@@ -16,6 +16,7 @@ from ..ir.types import BOOL, DType, TensorType
 from . import scalar
 from .arrays import Array, Encoded, np_dtype, type_of
 from .opdef import REGISTRY, OpDef
+from .room import SMALL, array_bytes, check_room
 from .schema import canonical
 
 Binding: TypeAlias = dict[str, int]
@@ -26,7 +27,7 @@ Watch: TypeAlias = Callable[[Node, Sequence[Array]], None]
 class Step:
     """One node with what need not be found again at every run."""
 
-    __slots__ = ("attrs", "dead", "fixed", "makes", "node", "op")
+    __slots__ = ("attrs", "dead", "fixed", "makes", "nbytes", "node", "op", "reads")
 
     def __init__(self, node: Node) -> None:
         if node.op not in REGISTRY:
@@ -35,6 +36,9 @@ class Step:
         self.fixed = not node.reads()
         self.attrs = dict(node.attrs)
         self.makes = bool(node.makes())
+        size = 0 if self.makes else sum([array_bytes(v.type) for v in node.outputs])
+        self.nbytes = 0 if isinstance(size, int) and size < SMALL else size
+        self.reads = {*symbols(self.nbytes)}
         self.dead: tuple[Value, ...] = ()
 
 
@@ -98,6 +102,8 @@ def _locate(step: Step, env: Env, binding: Binding) -> tuple[Array, ...]:
     try:
         attrs = step.attrs if step.fixed else {
             k: bind_attr(v, binding) for k, v in step.attrs.items()}
+        if step.nbytes != 0 and binding.keys() >= step.reads:
+            check_room(bind_size(step.nbytes, binding))
         return apply(node, step.op, [env[v] for v in node.inputs], attrs, env, binding)
     except RunError:
         raise
@@ -180,7 +186,9 @@ def eager(op: OpDef, args: Sequence[object], kw: Mapping[str, object]) -> object
     if bodies:
         result: object = op.body(*op.group(out[:len(args)]), **named, **attrs, **bodies)
         return result
-    op.infer_node(node)
+    types = op.infer_node(node)
+    if all([isinstance(d, int) for t in types for d in t.shape]):
+        check_room(sum([bind_size(array_bytes(t), {}) for t in types]))
     done = apply(node, op, out, attrs, {}, {})
     return done[0] if len(done) == 1 else done
 
