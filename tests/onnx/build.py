@@ -30,7 +30,7 @@ def model(nodes: Sequence[onnx.NodeProto], inputs: Sequence[Info], outputs: Sequ
                              ir_version=10)
 
 
-def node(op: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: Any) -> onnx.NodeProto:
+def node(op: str, inputs: Sequence[str], outputs: Sequence[str], **attrs: object) -> onnx.NodeProto:
     """One node."""
     return helper.make_node(op, list(inputs), list(outputs), **attrs)
 
