@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache, reduce
 from types import FunctionType
 from typing import Literal, cast
@@ -359,9 +360,16 @@ def wide(x: Value) -> Value:
 
 def infer(node: Node) -> Sequence[TensorType]:
     """Output types of any node; the rule that `verify` takes."""
-    if (op := REGISTRY.get(node.op)) is None:
-        raise OperatorError(f"there is no operator '{node.op}'")
-    return op.infer_node(node)
+    return find(node.op).infer_node(node)
+
+
+def find(name: str) -> OpDef:
+    """The operator of a name; an unknown one is an error that names similar ones."""
+    if (op := REGISTRY.get(name)) is None:
+        near = " or ".join(get_close_matches(name, REGISTRY))
+        raise OperatorError(f"there is no operator '{name}'",
+                            hint=f"did you mean {near}?" if near else "")
+    return op
 
 
 set_operator_hook(lambda name, args: cast(Value, REGISTRY[name](*args)))

@@ -55,7 +55,8 @@ class _Parser:
         """An error that shows the line; positions are found again only here."""
         starts = [m.start() for m in _TOKEN.finditer(self.text)] + [len(self.text)] * 3
         line = self.text.count("\n", 0, starts[self.i])
-        return ParseError(f"line {line + 1}: {what}\n  {self.text.split(chr(10))[line].strip()}",
+        shown = self.text.split("\n")[line].strip()
+        return ParseError(f"line {line + 1}: {what}" + (f"\n  {shown}" if shown else ""),
                           hint=hint)
 
     def read(self, fn: Callable[[str], R], text: str) -> R:
@@ -180,7 +181,7 @@ class _Parser:
 
     def key(self, taken: Container[str]) -> str:
         if (key := self.tokens[self.i]) in taken or not key.isidentifier():
-            raise self.fail("a new keyword")
+            raise self.fail("name=, with a name not given before")
         self.i += 1
         self.need("=")
         return key

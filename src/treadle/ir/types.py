@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -202,7 +203,8 @@ def parse_dtype(name: str) -> DType:
     kind, _, inner = name.partition("(")
     kinds: dict[str, HostKind] = {"seq": "seq", "opt": "opt", "map": "map"}
     if kind not in kinds or not inner.endswith(")"):
-        raise ParseError(f"not a dtype: {name!r}", hint=f"one of {', '.join(DTYPES)}")
+        near = ", ".join(get_close_matches(name, DTYPES)) or "f32, bf16, i64, bool, q4_k"
+        raise ParseError(f"not a dtype: {name!r}", hint=f"there are {near} and others")
     inner = inner[:-1]
     return (host_dtype(kinds[kind], parse_type(inner)) if inner.endswith("]")
             else host_dtype(kinds[kind], text=inner))
