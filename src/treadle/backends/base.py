@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
-from ..declare.arrays import Array
+from ..declare.arrays import Array, Encoded
 from ..declare.evaluate import Binding, Watch
 from ..ir.graph import Graph, Node
 
+Data: TypeAlias = "Array | Encoded"
+"""What a parameter holds."""
 How = Literal["native", "decomposed", "host", "unsupported"]
 
 
@@ -53,6 +55,10 @@ class Backend(Protocol):
         """How a node would run."""
         ...
 
-    def compile(self, graph: Graph, params: Mapping[str, Array]) -> Program:
+    def declines(self, node: Node) -> str:
+        """Why the passes should open a composite, or an empty string to keep it whole."""
+        ...
+
+    def compile(self, graph: Graph, params: Mapping[str, Data]) -> Program:
         """A program for a graph whose parameters hold `params`."""
         ...

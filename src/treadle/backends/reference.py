@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -11,15 +12,16 @@ from ..declare.arrays import Array
 from ..declare.evaluate import Binding, Watch
 from ..ir.graph import Graph, Node
 from ..ops.library import REGISTRY
-from .base import Claim
+from .base import Claim, Data
 
 
 class ReferenceProgram:
     """A graph with its parameters."""
 
-    def __init__(self, graph: Graph, params: Mapping[str, Array]) -> None:
+    def __init__(self, graph: Graph, params: Mapping[str, Data]) -> None:
         self.graph = graph
-        self._params = [params[v.name] for v in graph.params]
+        # bodies that take an encoded operand know it; the others never see one
+        self._params = cast("list[Array]", [params[v.name] for v in graph.params])
         self._index = {v.name: i for i, v in enumerate(graph.params)}
         evaluate.plan(graph)
 
@@ -52,6 +54,10 @@ class Reference:
         return Claim("decomposed", "runs its body of operators") if op.kind == "composite" else (
             Claim("native"))
 
-    def compile(self, graph: Graph, params: Mapping[str, Array]) -> ReferenceProgram:
+    def declines(self, node: Node) -> str:  # noqa: ARG002 - the protocol's
+        """Composites stay whole: their bodies are what is interpreted."""
+        return ""
+
+    def compile(self, graph: Graph, params: Mapping[str, Data]) -> ReferenceProgram:
         """A program that interprets the graph."""
         return ReferenceProgram(graph, params)

@@ -102,7 +102,8 @@ def _make(leaf: Leaf, how: str, binding: Mapping[str, int], rng: np.random.Gener
     free = [i for i, s in enumerate(leaf.shape) if not isinstance(s, int)]
     if flat.size == int(np.prod(shape, dtype=np.int64)):
         return flat.reshape(shape)
-    if len(free) == 1:
+    rest = int(np.prod([n for i, n in enumerate(shape) if i not in free], dtype=np.int64))
+    if len(free) == 1 and rest and flat.size % rest == 0:
         return flat.reshape([-1 if i == free[0] else n for i, n in enumerate(shape)])
     raise BindingError(f"--input {leaf.name}: {flat.size} numbers for {list(shape)}")
 

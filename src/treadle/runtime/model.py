@@ -67,7 +67,7 @@ class Model:
         """
         check_precision(precision)
         backend = usable(device)
-        ctx = Context(dict(self.built.params) if freeze else {})
+        ctx = Context(dict(self.built.params) if freeze else {}, legaliser=backend)
         done = (pipeline or from_config()).run(self.built.graph, ctx)
         program = backend.compile(done.graph, ctx.params if freeze else self.built.params)
         notes = [*self.built.notes, *map(str, ctx.report)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 import onnx.defs
@@ -24,6 +25,7 @@ def bind_attributes(fn: onnx.FunctionProto, node: onnx.NodeProto,
 
 def has_body(domain: str, op: str, version: int) -> bool:
     """Whether the standard publishes a body for an operator."""
+    schema: Any  # the stubs of onnx lack the methods that give function bodies
     try:
         schema = onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:
@@ -34,6 +36,7 @@ def has_body(domain: str, op: str, version: int) -> bool:
 def schema_function(node: onnx.NodeProto, domain: str, version: int,
                     types: Sequence[TensorType | None]) -> onnx.FunctionProto | None:
     """The standard's own body for an operator, or None."""
+    schema: Any  # the stubs of onnx lack the methods that give function bodies
     try:
         schema = onnx.defs.get_schema(node.op_type, version, domain)
     except onnx.defs.SchemaError:

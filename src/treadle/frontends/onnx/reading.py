@@ -165,7 +165,7 @@ def _external(proto: onnx.TensorProto, folder: Path | None, where: str, nbytes: 
             f"hold the {nbytes} bytes of the tensor", hint="the data file does not fit the model")
     if not length:
         return b""
-    return memoryview(np.memmap(path, np.uint8, "r", offset, (length,)))
+    return np.memmap(path, np.uint8, "r", offset, (length,))
 
 
 def external_path(location: str, folder: Path | None, where: str) -> Path:

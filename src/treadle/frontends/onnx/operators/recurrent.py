@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from ....declare.opdef import REGISTRY
 from ....errors import Declined
 from ....ir.graph import Value
 from ..context import Context
 from ..registry import importer
 
-Floats, Names = tuple[float, ...], tuple[str, ...]
+Floats: TypeAlias = tuple[float, ...]
+Names: TypeAlias = tuple[str, ...]
 
 
 def _check_hidden(r: Value, hidden_size: int | None) -> None:
