@@ -77,6 +77,14 @@ class OpList(Protocol[P]):
         ...
 
 
+class OpListN(Protocol[P]):
+    """An operator whose operands are a list, with several outputs."""
+
+    def __call__(self, xs: Sequence[T], /, *args: P.args, **kw: P.kwargs) -> tuple[T, ...]:
+        """Record or evaluate."""
+        ...
+
+
 class OpMany(Protocol):
     """An operator with another number of operands; the generated stub has its exact types."""
 
@@ -98,6 +106,9 @@ class Declarer(Protocol[B]):
 
     @overload
     def __call__(self, fn: Callable[Concatenate[Sequence[B], P], B], /) -> OpList[P]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Sequence[B], P], tuple[B, ...]], /
+                 ) -> OpListN[P]: ...
     @overload
     def __call__(self, fn: Callable[Concatenate[B, B, B, P], B], /) -> Op3[P]: ...
     @overload
