@@ -23,7 +23,7 @@ def _value(name: str, array: object) -> onnx.ValueInfoProto:
 
 
 def run(op: str, inputs: Sequence[object | None], attrs: Mapping[str, object] | None = None, *,
-        outputs: int = 1, opset: int = 22, domain: str = "") -> list[np.ndarray]:
+        outputs: int = 1, opset: int = 22, domain: str = "", ml: int = 3) -> list[np.ndarray]:
     """The outputs of `op` on `inputs`; None leaves an optional input or attribute out."""
     names = ["" if a is None else f"x{i}" for i, a in enumerate(inputs)]
     while names and not names[-1]:  # a trailing empty name crashes some kernels
@@ -34,7 +34,8 @@ def run(op: str, inputs: Sequence[object | None], attrs: Mapping[str, object] | 
                             **{k: v for k, v in (attrs or {}).items() if v is not None})
     graph = helper.make_graph([node], "one", [_value(n, a) for n, a in given.items()],
                               [helper.make_empty_tensor_value_info(n) for n in made])
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1),
+               helper.make_opsetid("ai.onnx.ml", ml)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     options = ort.SessionOptions()
     options.log_severity_level = 3

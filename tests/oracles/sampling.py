@@ -51,3 +51,11 @@ def roi_align(x: np.ndarray, rois: np.ndarray, batch: np.ndarray, *, mode: str =
              "coordinate_transformation_mode": "half_pixel" if half_pixel
              else "output_half_pixel"}
     return ort.run("RoiAlign", [x, rois, batch.astype(np.int64)], attrs, opset=16)
+
+
+def crop_and_resize(x: np.ndarray, boxes: np.ndarray, batch: np.ndarray, *,
+                    size: tuple[int, ...], mode: str = "linear", fill: float = 0.0
+                    ) -> list[np.ndarray]:
+    attrs = {"mode": "bilinear" if mode == "linear" else mode, "extrapolation_value": fill}
+    return ort.run("CropAndResize", [x, boxes, batch, np.array(size, np.int32)], attrs,
+                   opset=21, domain="com.microsoft")

@@ -315,6 +315,21 @@ def concat(xs: Sequence[H], /, *, axis: int) -> H:
     """Operands one after another along an axis; the other sizes are equal (ONNX Concat)."""
 
 
+def concat_from_sequence(
+    seq: H,
+    /,
+    *,
+    axis: int,
+    new_axis: bool = False,
+    rank: int | None = None,
+    fresh: str = '',
+) -> H:
+    """The elements joined along an axis, or stacked on a new one (ONNX ConcatFromSequence).
+
+    The new size is the symbol `{fresh}_{axis}`, or `{fresh}_n` for a new axis.
+    """
+
+
 def constant(*, value: Blob | Array) -> Value:
     """A tensor stored in the graph."""
 
@@ -394,6 +409,23 @@ def cosh(x: E, /) -> E:
     """Hyperbolic cosine."""
 
 
+def crop_and_resize(
+    x: H,
+    boxes: H,
+    batch: H,
+    /,
+    *,
+    size: Sequence[Size],
+    mode: Literal['linear', 'nearest'] = 'linear',
+    fill: float = 0.0,
+) -> H:
+    """The boxes[R, 4] = (y1, x1, y2, x2) of the images batch[R], resized: [R, C, *size].
+
+    Corners run from 0 to 1 between the centres of the outer pixels; y1 > y2 flips. Positions
+    outside give `fill`. Source: tf.image.crop_and_resize, as ONNX Runtime has it.
+    """
+
+
 def cumprod(x: H, /, *, axis: int, exclusive: bool = False, reverse: bool = False) -> H:
     """Products of the elements up to each one, from the end if `reverse` (ONNX CumProd).
 
@@ -418,6 +450,20 @@ def custom(
     """The user operator `name`, which `register_custom` gave a body.
 
     `attrs` is pairs of a name and a value, passed to its body and rules as keywords.
+    """
+
+
+def decode_image(
+    stream: H,
+    /,
+    *,
+    pixel_format: Literal['RGB', 'BGR', 'Grayscale'] = 'RGB',
+    fresh: str = '',
+) -> H:
+    """The pixels [H, W, channels] of an image file given as bytes (ONNX ImageDecoder).
+
+    Reads what Pillow reads: BMP, JPEG, JPEG 2000, TIFF, PNG, WebP and PNM among others. Height
+    and width are the symbols `{fresh}_0` and `{fresh}_1`.
     """
 
 
@@ -728,8 +774,8 @@ def grouped_outer(x: H, y: H, expert: H, /, *, experts: Size) -> H:
 
 def gru(
     x: H,
-    w: H,
-    r: H,
+    w: H | float,
+    r: H | float,
     /,
     *,
     bias: H | None = None,
@@ -742,7 +788,7 @@ def gru(
     clip: float | None = None,
     linear_before_reset: bool = False,
     layout: int = 0,
-) -> tuple[H, H]:
+) -> H | tuple[H, ...]:
     """Gated recurrent unit; gates in the order z, r, h. Gives y and y_h.
 
     z = f(xW + hR), r alike, n = g(xW + (r h)R + b), or g(xW + b_w + r (hR + b_r)) with
@@ -1017,8 +1063,8 @@ def lsq_quantize(x: H, scale: H | float, /, *, bits: Literal[8, 4, 2] = 8) -> H:
 
 def lstm(
     x: H,
-    w: H,
-    r: H,
+    w: H | float,
+    r: H | float,
     /,
     *,
     bias: H | None = None,
@@ -1033,7 +1079,7 @@ def lstm(
     clip: float | None = None,
     input_forget: bool = False,
     layout: int = 0,
-) -> tuple[H, H, H]:
+) -> H | tuple[H, ...]:
     """Long short-term memory; gates in the order i, o, f, c. Gives y, y_h and y_c.
 
     i = f(xW + hR + p_i c), f alike (1 - i with `input_forget`), c' = f c + i g(..),
@@ -1284,6 +1330,22 @@ def one_hot(
     """
 
 
+def optional(x: H, /) -> H:
+    """An optional that holds a tensor or a sequence."""
+
+
+def optional_get_element(x: H, /, *, rank: int | None = None, fresh: str = '') -> H:
+    """What an optional holds; an empty one is an error. A tensor or sequence is itself."""
+
+
+def optional_has_element(x: H, /) -> H:
+    """Whether an optional holds a value; a tensor or a sequence counts as held."""
+
+
+def optional_none(*, of: str) -> Value:
+    """The empty optional that could hold a value of the type `of`, such as "f32[n,4]"."""
+
+
 def pad(
     x: H,
     /,
@@ -1310,6 +1372,14 @@ def pad_dynamic(
     names: Sequence[str],
 ) -> H:
     """pad with counts known at run time."""
+
+
+def parse_number(x: H, /, *, dtype: DType) -> H:
+    """Text as numbers: what Cast from string means.
+
+    Decimal or scientific notation, inf and nan in any case; integers in decimal, in range. Text
+    that is no number is an error.
+    """
 
 
 def philox(
@@ -1459,6 +1529,13 @@ def reduce_min(x: H, /, *, axes: Sequence[int], keepdims: bool = False) -> H:
     """Smallest element over axes; NaN if any is (numpy.min). Nothing gives the highest value."""
 
 
+def regex_full_match(x: H, /, *, pattern: str) -> H:
+    """Whether a regular expression matches the whole of each string.
+
+    The syntax is what RE2 and Python's `re` share.
+    """
+
+
 def relu(x: E, /) -> E:
     """The positive part of x; the derivative at 0 is 0."""
 
@@ -1559,8 +1636,8 @@ def rms_norm(x: H, gamma: H | float, /, *, axis: int = -1, eps: float = 1e-05) -
 
 def rnn(
     x: H,
-    w: H,
-    r: H,
+    w: H | float,
+    r: H | float,
     /,
     *,
     bias: H | None = None,
@@ -1572,7 +1649,7 @@ def rnn(
     beta: Sequence[float] = (),
     clip: float | None = None,
     layout: int = 0,
-) -> tuple[H, H]:
+) -> H | tuple[H, ...]:
     """Simple recurrent layer: h' = f(xW + hR + b). Gives y and y_h. Default activation: tanh."""
 
 
@@ -1718,6 +1795,44 @@ def selu(x: E, /, *, alpha: float = 1.6732631921768188, gamma: float = 1.0507010
     """Gamma * elu(x, alpha). Klambauer et al. 2017; the defaults are ONNX's."""
 
 
+def sequence_at(seq: H, position: H, /, *, rank: int | None = None, fresh: str = '') -> H:
+    """The element at a position; negative ones count from the end, outside is an error."""
+
+
+def sequence_construct(xs: Sequence[H], /) -> H:
+    """The sequence of tensors of one dtype; a size in which they differ is left open."""
+
+
+def sequence_empty(*, dtype: DType) -> Value:
+    """The sequence without elements, for elements of a dtype."""
+
+
+def sequence_erase(seq: H, /, *, position: H | None = None) -> H:
+    """The sequence without the element at a position, or without the last one."""
+
+
+def sequence_insert(seq: H, x: H, /, *, position: H | None = None) -> H:
+    """The sequence with a tensor put before a position, or at the end."""
+
+
+def sequence_length(seq: H, /) -> H:
+    """The number of elements."""
+
+
+def sequence_map(
+    xs: Sequence[H],
+    /,
+    *,
+    body: Callable[..., object],
+    fresh: str = '',
+) -> H | tuple[H, ...]:
+    """`body(*elements)` for each position; every output is the sequence of what it gave.
+
+    The first operand is a sequence; further ones are sequences as long, or tensors that every
+    call sees. Open sizes of operand i are `{fresh}_{i}_{axis}` inside.
+    """
+
+
 def shape_of(x: H, /) -> H:
     """The sizes of the axes of x, as an i64 vector."""
 
@@ -1831,6 +1946,20 @@ def split(x: H, /, *, axis: int, sizes: Sequence[Size]) -> H | tuple[H, ...]:
     """Consecutive parts of an axis, one output each; the sizes add up to the axis."""
 
 
+def split_to_sequence(
+    x: H,
+    /,
+    *,
+    parts: H | None = None,
+    axis: int = 0,
+    keepdims: bool = True,
+) -> H:
+    """x cut along an axis: into parts of one size (the last may be smaller), or of given sizes.
+
+    Without `parts` into single elements, whose axis stays only with `keepdims`.
+    """
+
+
 def sqrt(x: E, /) -> E:
     """The square root, NaN below 0; the derivative is 0 where x <= 0."""
 
@@ -1857,6 +1986,40 @@ def stft(
 
 def stop_gradient(x: E, /) -> E:
     """X itself, with derivative 0."""
+
+
+def string_concat(a: H, b: H, /) -> H:
+    """The strings of b after those of a; shapes broadcast."""
+
+
+def string_normalizer(
+    x: H,
+    /,
+    *,
+    case: Literal['NONE', 'LOWER', 'UPPER'] = 'NONE',
+    case_sensitive: bool = False,
+    stopwords: Sequence[str] = (),
+    fresh: str = '',
+) -> H:
+    """x[C] or x[1, C] without its stop words, then in another case (ONNX StringNormalizer).
+
+    When nothing is left the result is one empty string. `fresh` names how many are left.
+    """
+
+
+def string_split(
+    x: H,
+    /,
+    *,
+    delimiter: str = '',
+    maxsplit: int | None = None,
+    fresh: str = '',
+) -> tuple[H, H]:
+    """The parts of each string on a new last axis, padded with ""; and the number of parts.
+
+    Without a delimiter any run of white space separates; an empty string has no parts. `fresh`
+    names the symbol that is the most parts of one string (ONNX StringSplit).
+    """
 
 
 def sub(a: E, b: E | float, /) -> E:
@@ -1907,12 +2070,40 @@ def tanh(x: E, /) -> E:
     """Hyperbolic tangent."""
 
 
+def tfidf_vectorizer(
+    x: H,
+    /,
+    *,
+    mode: Literal['TF', 'IDF', 'TFIDF'],
+    pool: Blob | Array,
+    ngram_counts: Sequence[int],
+    ngram_indexes: Sequence[int],
+    weights: Sequence[float] = (),
+    min_length: int,
+    max_length: int,
+    max_skip: int,
+) -> H:
+    """How often each n-gram of the pool occurs in x[C] or in each row of x[N, C], as f32.
+
+    The words of an n-gram lie up to `max_skip` + 1 apart, all equally far. Results go to
+    `ngram_indexes`; "IDF" writes the weight of what occurs, "TFIDF" weight times count. Source:
+    ONNX TfIdfVectorizer, with its n-grams listed in `pool` from the offsets `ngram_counts`.
+    """
+
+
 def thresholded_relu(x: E, /, *, alpha: float = 1.0) -> E:
     """X where x > alpha, else 0; NaN stays NaN. ONNX ThresholdedRelu."""
 
 
 def tile(x: H, /, *, repeats: Sequence[Size]) -> H:
     """x repeated along every axis (NumPy tile, ONNX Tile)."""
+
+
+def to_string(x: H, /) -> H:
+    """Numbers as text: what Cast to string means; bool becomes 1 and 0.
+
+    Floats take the digits that read back as the same number, at least 8 where more exist.
+    """
 
 
 def topk(

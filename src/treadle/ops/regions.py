@@ -1,4 +1,4 @@
-"""Pooling of regions of interest: boxes [R, 4] as (x1, y1, x2, y2)."""
+"""Pooling and resizing of regions of interest."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Literal, cast
 
 import numpy as np
 
-from ..declare.arrays import Array, widen
+from ..declare.arrays import Array, ints, widen
 from ..declare.kinds import structured
-from ..declare.schema import known
+from ..declare.schema import arr, known
 from ..errors import OperatorError
-from ..ir.types import TensorType
+from ..ir.dims import Size
+from ..ir.types import Shape, TensorType
 from .extents import surely_differ
 
 Pair = tuple[float, float]
@@ -116,3 +117,59 @@ def roi_align(x: Array, rois: Array, batch: Array, *, mode: Literal["avg", "max"
             grouped = whole.reshape(-1, size[0], ny, size[1], nx)
             out[r] = grouped.mean((2, 4)) if mode == "avg" else grouped.max((2, 4))
     return out.astype(x.dtype, copy=False)
+
+
+def _crop_types(x: TensorType, boxes: TensorType, batch: TensorType, *, size: Shape, mode: str,
+                fill: float) -> TensorType:
+    if x.rank != 4 or boxes.rank != 2 or boxes.shape[1] != 4 or len(size) != 2:
+        raise OperatorError(f"x[N,C,H,W], boxes[R,4] and two sizes are needed, got {x}, {boxes}")
+    if batch.rank != 1 or surely_differ(batch.shape[0], boxes.shape[0]):
+        raise OperatorError(f"the batch indices must be [{boxes.shape[0]}], got {batch}")
+    return x.with_(shape=(boxes.shape[0], x.shape[1], *size))
+
+
+def _crop_points(start: Array, end: Array, count: int, size: int) -> Array:
+    """Positions in pixels `[R, count]`; a single one lies in the middle."""
+    low, high = (c[:, None] * np.float32(size - 1) for c in (start, end))
+    if count == 1:
+        return (low + high) * np.float32(0.5)
+    at = low + np.arange(count, dtype=np.float32) * ((high - low) / np.float32(count - 1))
+    at[:, -1:] = high
+    return at
+
+
+CROPS = [[0.0, 0.0, 1.0, 1.0], [0.25, 0.5, 0.75, 1.0], [1.0, 1.0, -0.5, 0.0]]
+
+
+@structured(types=_crop_types, samples=[
+    known(PLANE, CROPS, arr([0, 0, 0], "i32"), size=s, mode=m, fill=-1.0,
+          expect="tests.oracles.sampling:crop_and_resize", rtol=1e-5)
+    for s in ((2, 3), (1, 4)) for m in ("linear", "nearest")])
+def crop_and_resize(x: Array, boxes: Array, batch: Array, *, size: tuple[Size, ...],
+                    mode: Literal["linear", "nearest"] = "linear", fill: float = 0.0) -> Array:
+    """The boxes[R, 4] = (y1, x1, y2, x2) of the images batch[R], resized: [R, C, *size].
+
+    Corners run from 0 to 1 between the centres of the outer pixels; y1 > y2 flips. Positions
+    outside give `fill`. Source: tf.image.crop_and_resize, as ONNX Runtime has it.
+    """
+    images, corners = widen(x), boxes.astype(np.float32)
+    height, width = x.shape[2:]
+    rows = _crop_points(corners[:, 0], corners[:, 2], ints(size)[0], height)
+    columns = _crop_points(corners[:, 1], corners[:, 3], ints(size)[1], width)
+    out = np.full((len(boxes), x.shape[1], *ints(size)), fill, images.dtype)
+    for r, (ys, xs) in enumerate(zip(rows, columns, strict=True)):
+        image = images[_batch(float(batch[r]), len(x))]
+        tall, wide = (ys >= 0) & (ys <= height - 1), (xs >= 0) & (xs <= width - 1)
+        found = _read(_read(image, ys[tall], 1, mode), xs[wide], 2, mode)
+        out[r][:, tall[:, None] & wide] = found.reshape(len(image), -1)
+    return out.astype(x.dtype, copy=False)
+
+
+def _read(image: Array, at: Array, axis: int, mode: str) -> Array:
+    """An image at positions inside it along one axis."""
+    if mode == "nearest":
+        return image.take(np.floor(at + np.float32(0.5)).astype(np.int64), axis)
+    low = np.floor(at).astype(np.int64)
+    t = (at - low)[:, None] if axis == 1 else at - low
+    first, second = image.take(low, axis), image.take(np.ceil(at).astype(np.int64), axis)
+    return first + (second - first) * t

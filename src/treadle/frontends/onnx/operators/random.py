@@ -33,8 +33,8 @@ def _like(ctx: Context, x: Value, code: int | None) -> DType:
 
 
 @importer("RandomNormal")
-def random_normal(ctx: Context, *, shape: tuple[int, ...], dtype: int = 1, seed: float | None = None,
-                  mean: float = 0.0, scale: float = 1.0) -> Value:
+def random_normal(ctx: Context, *, shape: tuple[int, ...], dtype: int = 1,
+                  seed: float | None = None, mean: float = 0.0, scale: float = 1.0) -> Value:
     """Normal numbers of a shape."""
     key, stream = key_and_stream(ctx, seed)
     return op("normal", key, shape=shape, dtype=dtype_of(dtype, ctx.node_name), mean=mean,

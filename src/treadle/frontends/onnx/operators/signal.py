@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ....errors import Declined
 from ....ir.dims import Size
 from ....ir.graph import Value
 from ..context import Context
 from ..reading import dtype_of
-from ..registry import importer
+from ..registry import MICROSOFT, importer
 from .shape import op
 
 
@@ -76,3 +77,37 @@ def mel_weight_matrix(ctx: Context, num_mel_bins: Value, dft_length: Value, samp
         (lower_edge_hertz, "lower_edge_hertz"), (upper_edge_hertz, "upper_edge_hertz")))
     return op("mel_weight_matrix", bins=bins, dft_length=length, sample_rate=rate, low=low,
               high=high, dtype=dtype_of(output_datatype, ctx.node_name))
+
+
+def _check_plan(x: Value, rank: int, normalized: int, onesided: int, signal_ndim: int) -> None:
+    """ONNX Runtime takes these attributes and computes one-sided, unnormalised transforms."""
+    if normalized or not onesided:
+        raise Declined("Rfft and Irfft are one-sided and not normalised",
+                       hint="export with normalized=0 and onesided=1")
+    if not 1 <= signal_ndim <= rank:
+        raise Declined(f"{signal_ndim} signal axes of {x.type}")
+
+
+@importer("Rfft", domain=MICROSOFT)
+def rfft(ctx: Context, x: Value, *, normalized: int = 0, onesided: int = 1, signal_ndim: int = 1
+         ) -> Value:
+    """The last axes of a real tensor, as pairs on a new last axis."""
+    rank = x.type.rank
+    _check_plan(x, rank, normalized, onesided, signal_ndim)
+    pairs = op("dft", op("unsqueeze", x, axes=(rank,)), axis=rank - 1, onesided=True)
+    for axis in range(rank - signal_ndim, rank - 1):
+        pairs = op("dft", pairs, axis=axis)
+    return pairs
+
+
+@importer("Irfft", domain=MICROSOFT)
+def irfft(ctx: Context, x: Value, *, normalized: int = 0, onesided: int = 1,
+          signal_ndim: int = 1) -> Value:
+    """Back to a real tensor, whose last axis has the odd length 2 n - 1 (ONNX Runtime)."""
+    rank = x.type.rank - 1
+    _check_plan(x, rank, normalized, onesided, signal_ndim)
+    for axis in range(rank - signal_ndim, rank - 1):
+        x = op("dft", x, axis=axis, inverse=True)
+    back = op("dft", x, axis=rank - 1, length=2 * x.shape[rank - 1] - 1, inverse=True,
+              onesided=True)
+    return op("squeeze", back, axes=(rank,))
