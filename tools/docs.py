@@ -41,8 +41,79 @@ def environment() -> str:
     )
 
 
+def operators() -> str:
+    """docs/operators.md: the registry, one table a family file."""
+    from treadle.ops.library import REGISTRY
+
+    families: dict[str, list[list[str]]] = {}
+    for op in REGISTRY.values():
+        rules = "derived" if op.kind in ("elementwise", "composite") else ", ".join(
+            r for r in ("transpose", "vjp", "jvp") if r in op.rules) or "none"
+        words = [*op.schema.optional, *op.schema.regions, *op.schema.attrs]
+        call = f"`{op.body.__name__}({', '.join(op.schema.operands)}{'; ' if words else ''}" \
+               f"{', '.join(words)})`"
+        first = " ".join(op.doc.strip().split("\n\n")[0].split())
+        families.setdefault(op.body.__module__.rsplit(".", 1)[-1], []).append(
+            [call, op.kind, rules, first])
+    parts = [f"{len(REGISTRY)} operators. Operands come before the `;`, optional operands, regions "
+             "and attributes after it. `treadle.ops.NAME` calls each one."]
+    for family, rows in sorted(families.items()):
+        parts += [f"## {family}", table(("Call", "Kind", "Derivative", "Meaning"), sorted(rows))]
+    return page("Operators", "the registry in src/treadle/ops", *parts)
+
+
+def onnx_coverage() -> str:
+    """docs/onnx-coverage.md: the importer table, and what comes through published bodies."""
+    import onnx.defs
+
+    from treadle.frontends.onnx.functions import has_body
+    from treadle.frontends.onnx.registry import table as entries
+
+    rows: list[list[str]] = []
+    for (domain, op), found in sorted(entries().items()):
+        spans = ", ".join(f"{r.since}+" if r.until >= 1 << 29 else f"{r.since}-{r.until}"
+                          for r in sorted(found, key=lambda r: r.since))
+        newest = max(found, key=lambda r: r.since)
+        note = " ".join((newest.fn.__doc__ or "").split("\n\n")[0].split())
+        rows.append([domain or "ai.onnx", op, spans, "reference", _dtypes(domain, op), note])
+    own = {(r[0] if r[0] != "ai.onnx" else "", r[1]) for r in rows}
+    for schema in onnx.defs.get_all_schemas():
+        key = (schema.domain, schema.name)
+        if key not in own and not schema.deprecated and has_body(
+                *key, onnx.defs.onnx_opset_version()):
+            rows.append([schema.domain or "ai.onnx", schema.name, f"{schema.since_version}+",
+                         "reference", _dtypes(*key), "by the body that the standard publishes"])
+    return page(
+        "ONNX coverage", "the importer table in src/treadle/frontends/onnx/operators",
+        f"{len(rows)} operators. Opsets are those of the operator's domain. Element types are what "
+        "the standard allows; treadle takes them all. An attribute that is not known is refused.",
+        table(("Domain", "Operator", "Opsets", "Devices", "Element types", "Notes"),
+              sorted(rows)))
+
+
+_SHORT = {"float": "f32", "double": "f64", "float16": "f16", "bfloat16": "bf16"}
+
+
+def _dtypes(domain: str, op: str) -> str:
+    """The element types of the first operand that has a choice, as the standard states them."""
+    import onnx.defs
+
+    try:
+        schema = onnx.defs.get_schema(op, onnx.defs.onnx_opset_version(), domain)
+    except onnx.defs.SchemaError:
+        return ""
+    if not schema.type_constraints:
+        return ""
+    names = [t[7:-1] for t in schema.type_constraints[0].allowed_type_strs
+             if t.startswith("tensor(")]
+    kept = [_SHORT.get(n, n.replace("uint", "u").replace("int", "i")) for n in names]
+    return " ".join(sorted(kept)) if len(kept) <= 6 else f"{len(kept)} types"
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "docs/environment.md": environment,
+    "docs/operators.md": operators,
+    "docs/onnx-coverage.md": onnx_coverage,
 }
 
 
