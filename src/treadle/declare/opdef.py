@@ -244,7 +244,7 @@ class OpDef:
         Narrow operands are widened, and a result in the wide type rounds back once, unless the
         operator keeps its operands as they are.
         """
-        key = (dtypes, tuple(attrs.items()))
+        key = (dtypes, attr_key(attrs))
         if (done := self._scalars.get(key)) is None:
             if len(self._scalars) >= _CACHE:
                 self._scalars.clear()
@@ -269,7 +269,7 @@ class OpDef:
     def body_graph(self, node: Node) -> Graph:
         """The body of a composite for this node's operand types and attributes."""
         types = tuple([v.type for v in node.inputs])
-        key = (types, node.keys, tuple(node.attrs.items()))
+        key = (types, node.keys, attr_key(node.attrs))
         if (done := self._bodies.get(key)) is None:
             if len(self._bodies) >= _CACHE:
                 self._bodies.clear()
@@ -333,6 +333,11 @@ def _reduction_type(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> 
     if keepdims:
         return x.with_(shape=tuple(1 if i in at else s for i, s in enumerate(x.shape)))
     return x.with_(shape=tuple(s for i, s in enumerate(x.shape) if i not in at))
+
+
+def attr_key(attrs: Attrs) -> tuple[object, ...]:
+    """Attributes as a cache key; the texts keep 1, 1.0 and true, and the two zeros, apart."""
+    return tuple([(k, v, repr(v)) for k, v in attrs.items()])
 
 
 def full_value(value: complex | Size, dtype: DType) -> Value:
