@@ -132,7 +132,16 @@ def _max_back(g: Value, x: Value, *, kernel: Numbers, strides: Numbers, dilation
     return reshape(out, shape=x.shape)
 
 
-@structured(types=_pool_types, vjp=_max_back, samples=[
+def _max_push(t: Value, x: Value, *, kernel: Numbers, strides: Numbers, dilations: Numbers,
+              pads: Shape, ceil_mode: bool) -> Value:
+    _, at = max_pool_with_argmax(x, kernel=kernel, strides=strides, dilations=dilations,
+                                 pads=pads, ceil_mode=ceil_mode)
+    flat = gather_elements(reshape(t, shape=(count(t.shape),)),
+                           reshape(at, shape=(count(at.shape),)))
+    return reshape(flat, shape=at.shape)
+
+
+@structured(types=_pool_types, vjp=_max_back, jvp=_max_push, samples=[
     known(PLANE, kernel=(2, 2), expect=[[[[[5.0, 6.0], [8.0, 9.0]]]]]),
     sample("f32[2,3,7,6]", kernel=(3, 2), strides=(2, 2), pads=(1, 0, 1, 1), dilations=(1, 2),
            ceil_mode=True, expect=ORACLE + "max_pool"),
@@ -152,7 +161,13 @@ def _min_back(g: Value, x: Value, *, kernel: Numbers, strides: Numbers, dilation
                      ceil_mode=ceil_mode)
 
 
-@structured(types=_pool_types, vjp=_min_back, samples=[
+def _min_push(t: Value, x: Value, *, kernel: Numbers, strides: Numbers, dilations: Numbers,
+              pads: Shape, ceil_mode: bool) -> Value:
+    return _max_push(t, -x, kernel=kernel, strides=strides, dilations=dilations, pads=pads,
+                     ceil_mode=ceil_mode)
+
+
+@structured(types=_pool_types, vjp=_min_back, jvp=_min_push, samples=[
     known(PLANE, kernel=(2, 2), pads=(0, 0, 1, 1),
           expect=[[[[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]]]])])
 def min_pool(x: Array, *, kernel: tuple[int, ...], strides: tuple[int, ...] = (),

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import cast
-
-import numpy as np
 
 from ..declare.arrays import Array, ints, widen
-from ..declare.kinds import linear, structured
+from ..declare.kinds import composite, linear
+from ..declare.opdef import cast_value, wide
 from ..declare.schema import known, sample
 from ..errors import OperatorError
 from ..ir.dims import Size
 from ..ir.graph import Value
-from ..ir.types import Shape, TensorType, count
-from .conv import fold_windows
+from ..ir.types import DType, Shape, TensorType, count, shape_text
+from .contract import matmul
+from .conv import add_bias, fold_windows
 from .extents import surely_differ
+from .generate import range_
+from .movement import narrow, reshape
 from .sampling import interpolate
 from .windows import out_shape, pad_space, per_axis, positive, window_view
 
@@ -94,64 +95,67 @@ def col2im(x: Array, *, image: tuple[Size, ...], kernel: tuple[int, ...],
     return pad_space(full, (*[-e for e in edges[:n]], *behind)).astype(x.dtype, copy=False)
 
 
-def _deform_types(x: TensorType, w: TensorType, offset: TensorType, *,
-                  mask: TensorType | None = None, bias: TensorType | None = None,
-                  strides: Numbers, dilations: Numbers, pads: Shape, groups: int,
-                  offset_groups: int) -> TensorType:
-    if x.rank != 4 or w.rank != 4 or offset.rank != 4:
-        raise OperatorError(f"deformed windows are 2-D: x, w and offset of rank 4, got {x}, {w}, "
-                            f"{offset}")
-    given = [t.dtype for t in (x, w, offset, mask, bias) if t is not None]
+def _check_deformed(x: Value, w: Value, offset: Value, mask: Value | None, sizes: Shape,
+                    groups: int, offset_groups: int) -> None:
+    given = [v.dtype for v in (x, w, offset, mask) if v is not None]
     if any(d is not x.dtype for d in given):
         raise OperatorError(f"operands of dtypes {', '.join(map(str, given))}",
                             hint="cast them to one")
-    sizes = out_shape(x.shape[2:], w.shape[2:], positive("strides", strides, 2),
-                      positive("dilations", dilations, 2), per_axis("pads", pads, 4, 0))
     taps = w.shape[2] * w.shape[3] * offset_groups
-    for name, t, rows in (("offset", offset, taps * 2), ("mask", mask, taps)):
+    for name, v, rows in (("offset", offset, taps * 2), ("mask", mask, taps)):
         want = (x.shape[0], rows, *sizes)
-        if t is not None and (t.rank != 4 or any(map(surely_differ, t.shape, want))):
-            raise OperatorError(f"{name} must be {list(want)}, got {t}")
+        if v is not None and (v.type.rank != 4 or any(map(surely_differ, v.shape, want))):
+            raise OperatorError(f"{name} must be {shape_text(want)}, got {v.type}")
     if surely_differ(x.shape[1], w.shape[1] * groups):
         raise OperatorError(f"x has {x.shape[1]} channels, w takes {w.shape[1]} in each of "
                             f"{groups} groups")
-    return x.with_(shape=(x.shape[0], w.shape[0], *sizes))
 
 
-@structured(types=_deform_types, samples=[
+def _place(taps: Size, sizes: Size, stride: int, dilation: int, pad: Size, dtype: DType
+           ) -> Value:
+    """Where each tap of each window lies on one axis: [taps, windows]."""
+    tap = range_(start=-pad, step=dilation, length=taps, dtype=dtype)
+    window = range_(start=0, step=stride, length=sizes, dtype=dtype)
+    return reshape(tap, shape=(taps, 1)) + reshape(window, shape=(1, sizes))
+
+
+@composite(samples=[
     sample("f32[1,4,5,6]", "f32[6,2,3,2]", "f32[1,24,3,3]", mask="f32[1,12,3,3]", bias="f32[6]",
            strides=(2, 2), pads=(1, 0, 1, 1), groups=2, offset_groups=2,
            expect="tests.oracles.sampling:deform_conv", rtol=1e-4),
     sample("f32[2,1,3,3]", "f32[1,1,2,2]", "f32[2,8,2,2]",
            expect="tests.oracles.sampling:deform_conv", rtol=1e-4)])
-def deform_conv(x: Array, w: Array, offset: Array, *, mask: Array | None = None,
-                bias: Array | None = None, strides: tuple[int, ...] = (),
+def deform_conv(x: Value, w: Value, offset: Value, *, mask: Value | None = None,
+                bias: Value | None = None, strides: tuple[int, ...] = (),
                 dilations: tuple[int, ...] = (), pads: tuple[Size, ...] = (), groups: int = 1,
-                offset_groups: int = 1) -> Array:
+                offset_groups: int = 1) -> Value:
     """Convolution whose taps read x at `offset` from their place, times `mask`.
 
     offset[N, offset_groups * kh * kw * 2, oh, ow] holds (dy, dx) in pixels, reading is bilinear
     with zeros outside. Source: ONNX DeformConv; 2-D only.
     """
-    steps, gaps = per_axis("strides", strides, 2, 1), per_axis("dilations", dilations, 2, 1)
-    edges = ints(per_axis("pads", pads, 4, 0))
-    kernel, (batch, channels) = w.shape[2:], x.shape[:2]
-    sizes = ints(out_shape(x.shape[2:], kernel, steps, gaps, edges))
-    moved = widen(offset).reshape(batch * offset_groups, *kernel, 2, *sizes)
-    at = list[Array]()
+    if x.type.rank != 4 or w.type.rank != 4 or offset.type.rank != 4:
+        raise OperatorError(f"deformed windows are 2-D: x, w and offset of rank 4, got {x.type}, "
+                            f"{w.type}, {offset.type}")
+    steps, gaps = positive("strides", strides, 2), positive("dilations", dilations, 2)
+    edges, kernel = per_axis("pads", pads, 4, 0), w.shape[2:]
+    sizes = out_shape(x.shape[2:], kernel, steps, gaps, edges)
+    _check_deformed(x, w, offset, mask, sizes, groups, offset_groups)
+    rows, points = x.shape[0] * offset_groups, count(kernel) * count(sizes)
+    moved = reshape(wide(offset), shape=(rows, *kernel, 2, *sizes))
+    at = list[Value]()
     for i in range(2):
-        line = [(-1, 1), (1, -1)][i]
-        taps = cast(Array, np.arange(kernel[i])).reshape((*line, 1, 1)) * gaps[i]
-        base = cast(Array, np.arange(sizes[i])).reshape(line) * steps[i] - edges[i]
-        at.append((moved[:, :, :, i] + (taps + base)).reshape(batch * offset_groups, -1))
-    rows = widen(x).reshape(batch * offset_groups, channels // offset_groups, *x.shape[2:])
-    read = interpolate(rows, at)
+        part = reshape(narrow(moved, axis=3, start=i, length=1), shape=(rows, *kernel, *sizes))
+        axes = [(kernel[j], sizes[j]) if j == i else (1, 1) for j in range(2)]
+        base = reshape(_place(kernel[i], sizes[i], steps[i], gaps[i], edges[i], part.dtype),
+                       shape=(axes[0][0], axes[1][0], axes[0][1], axes[1][1]))
+        at.append(reshape(part + base, shape=(rows, points)))
+    images = reshape(wide(x), shape=(rows, x.shape[1] // offset_groups, *x.shape[2:]))
+    read = interpolate(images, at)
     if mask is not None:
-        read = read * widen(mask).reshape(batch * offset_groups, 1, -1)
-    inner = w.shape[1] * math.prod(kernel)
-    cols = read.reshape(batch, groups, inner, math.prod(sizes))
-    out = np.matmul(widen(w).reshape(groups, w.shape[0] // groups, inner), cols)
-    out = out.reshape(batch, w.shape[0], *sizes)
-    if bias is not None:
-        out = out + widen(bias).reshape(-1, 1, 1)
-    return out.astype(x.dtype, copy=False)
+        read = read * reshape(wide(mask), shape=(rows, 1, points))
+    inner = w.shape[1] * count(kernel)
+    cols = reshape(read, shape=(x.shape[0], groups, inner, count(sizes)))
+    filters = reshape(wide(w), shape=(groups, w.shape[0] // groups, inner))
+    out = reshape(matmul(filters, cols), shape=(x.shape[0], w.shape[0], *sizes))
+    return cast_value(out if bias is None else add_bias(out, wide(bias)), x.dtype)
