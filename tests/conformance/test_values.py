@@ -6,7 +6,9 @@ import pytest
 
 from tests.conformance.harness import CASES, Case, Device, assert_same, check_types, execute
 from tests.conformance.oracle import answer, assert_close
+from treadle.declare.derive import derivative, differentiable
 from treadle.declare.opdef import infer
+from treadle.declare.scalar_text import parse, text
 from treadle.ir.parser import parse_graph
 from treadle.ir.printer import print_graph
 from treadle.ir.verify import verify
@@ -21,9 +23,9 @@ ANSWERED = [c for c in CASES if c.sample.expect is not None]
 def test_all_ways_to_run_agree(case: Case) -> None:
     """Eager, traced, read back and decomposed give the same bits, of the inferred types."""
     want = case.eager()
-    text = print_graph(case.graph)
-    again = parse_graph(text)
-    assert print_graph(again) == text
+    printed = print_graph(case.graph)
+    again = parse_graph(printed)
+    assert print_graph(again) == printed
     for graph in (case.graph, again, decompose(case.graph)):
         verify(graph, infer)
         binding: dict[str, int] = {}
@@ -36,6 +38,21 @@ def test_all_ways_to_run_agree(case: Case) -> None:
 def test_the_answer_is_right(case: Case, device: Device) -> None:
     """The value against an answer that does not come from the body."""
     assert_close(case, device.run(case.graph, case.arrays), answer(case))
+
+
+ELEMENTWISE = [c for c in CASES if c.op.kind == "elementwise"]
+
+
+@pytest.mark.parametrize("case", ELEMENTWISE, ids=[c.id for c in ELEMENTWISE])
+def test_expressions_and_their_derivatives_read_back(case: Case) -> None:
+    """What fusion and gradients store in `map` nodes is the same expression again."""
+    node = case.graph.nodes[-1]
+    dtypes = tuple([v.dtype for v in node.inputs])
+    roots = case.op.scalars(node.attrs, dtypes)
+    for root in (*roots, *(derivative(r, i) for r in roots if differentiable(r.dtype)
+                           for i, d in enumerate(dtypes) if differentiable(d))):
+        assert parse(text(root), dtypes) == (root,)
+    assert parse(text(*roots), dtypes) == roots
 
 
 def test_every_operator_has_an_independent_answer() -> None:

@@ -7,6 +7,7 @@ by its dtype (`f32(x0)`).
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from ..errors import ParseError, TreadleError
 from ..ir.types import DTYPES, F32, DType
 from .scalar import AttrItems, Scalar, bitcast_to, cast_to, const, make, var, walk
 
-_TOKEN = re.compile(r"\s*(-?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)(?!\w)|[A-Za-z_]\w*|[(),;=:+]|\S)")
+_TOKEN = re.compile(r"\s*(-?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)(?!\w)|[A-Za-z_]\w*"
+                    r'|"(?:[^"\\]|\\.)*"|[(),;=:+]|\S)')
 _DEPTH = 200
 
 
@@ -33,7 +35,8 @@ def _spell(s: Scalar, args: Sequence[str]) -> str:
     if s.op in ("cast", "bitcast"):
         return f"{s.dtype}({inner})" if s.op == "cast" else f"bits_{s.dtype}({inner})"
     attrs = cast(AttrItems, s.value or ())
-    return f"{s.op}({','.join([inner, *(f'{k}={v!r}' for k, v in attrs)])})"
+    shown = [f"{k}={json.dumps(v) if isinstance(v, str) else repr(v)}" for k, v in attrs]
+    return f"{s.op}({','.join([inner, *shown])})"
 
 
 def text(*roots: Scalar) -> str:
@@ -151,6 +154,8 @@ class _Reader:
         return make(op, *args, value=tuple(attrs) or None)
 
     def attr(self, token: str) -> object:
+        if token[:1] == '"':
+            return str(json.loads(token))
         if token in ("True", "False", "None"):
             return {"True": True, "False": False, "None": None}[token]
         number = self.float(token)
