@@ -55,3 +55,18 @@ def rnn(x: np.ndarray, w: np.ndarray, r: np.ndarray, *, bias: np.ndarray | None 
         layout: int = 0) -> list[np.ndarray]:
     attrs = _attrs(r, direction, activations, alpha, beta, clip)
     return _run("RNN", x, [w, r, bias, sequence_lens], [initial_h], [], attrs, 2, layout)
+
+
+def dynamic_quantized_lstm(
+        x: np.ndarray, w: np.ndarray, r: np.ndarray, w_scale: np.ndarray, w_zero: np.ndarray,
+        r_scale: np.ndarray, r_zero: np.ndarray, *, bias: np.ndarray | None = None,
+        direction: str = "forward", **rest: object) -> list[np.ndarray]:
+    assert not any(v for v in rest.values())
+    # ONNX Runtime takes no zero points of signed weights: they are subtracted here
+    moved = [(a.astype(np.int16) - z.reshape(len(z), 1, -1)).astype(np.int8)
+             for a, z in ((w, w_zero), (r, r_zero))]
+    zeros = [np.zeros(s.shape, np.int8) for s in (w_scale, r_scale)]
+    operands = [x, *moved, bias, None, None, None, None, w_scale, zeros[0], r_scale, zeros[1]]
+    attrs = {"hidden_size": r.shape[1], "direction": direction}
+    return ort.run("DynamicQuantizeLSTM", operands, attrs, outputs=3, opset=14,
+                   domain="com.microsoft", constants=(1, 2, 8, 9, 10, 11))

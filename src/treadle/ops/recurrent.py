@@ -40,6 +40,8 @@ from .recurrent_activations import Activation, activations_of
 State: TypeAlias = "tuple[Value, ...]"
 Step: TypeAlias = "Callable[[Value, State], State]"
 Make: TypeAlias = "Callable[[int, Sequence[Activation]], tuple[Value, Step]]"
+Products: TypeAlias = "Callable[[int], tuple[Activation, Activation]]"
+"""A direction's products: of the input, and of the hidden state, with their weights."""
 ORACLE = "tests.oracles.recurrent:"
 
 
@@ -173,13 +175,27 @@ def lstm(x: Value, w: Value, r: Value, *, bias: Value | None = None,
     """
     _check_layer(4, x, w, r, bias, sequence_lens, {"initial_h": initial_h,
                                                    "initial_c": initial_c}, direction, layout)
-    hidden, count = r.shape[2], _directions(direction)
+
+    def products(d: int) -> tuple[Activation, Activation]:
+        wt, rt = _matrix(w, d), _matrix(r, d)
+        return lambda v: matmul(v, wt), lambda h: matmul(h, rt)
+
+    return lstm_layers(x, r.shape[2], products, bias, sequence_lens, (initial_h, initial_c),
+                       peephole, direction, (activations, alpha, beta), clip, input_forget, layout)
+
+
+def lstm_layers(x: Value, hidden: Size, products: Products, bias: Value | None,
+                lens: Value | None, initial: tuple[Value | None, Value | None],
+                peephole: Value | None, direction: str,
+                named: tuple[tuple[str, ...], tuple[float, ...], tuple[float, ...]],
+                clip: float | None, input_forget: bool, layout: int) -> tuple[Value, ...]:
+    """An LSTM whose products with the weights are given for each direction."""
+    count, bound = _directions(direction), _clipped(clip)
     _check(x, {"peephole": (peephole, (count, 3 * hidden))})
-    bound = _clipped(clip)
 
     def make(d: int, fns: Sequence[Activation]) -> tuple[Value, Step]:
-        (f, g, h), rt, halves = fns, _matrix(r, d), _halves(bias, d)
-        xw = matmul(wide(x), _matrix(w, d))
+        (f, g, h), halves, (into, again) = fns, _halves(bias, d), products(d)
+        xw = into(wide(x))
         xw = xw + (halves[0] + halves[1]) if halves else xw
         peeps = () if peephole is None else split(_one(wide(peephole), d), axis=0,
                                                   sizes=(hidden,) * 3)
@@ -188,7 +204,7 @@ def lstm(x: Value, w: Value, r: Value, *, bias: Value | None = None,
             return f(bound(total + peeps[at] * cell if peeps else total))
 
         def step(xt: Value, state: State) -> State:
-            i, o, forget, c = split(xt + matmul(state[0], rt), axis=1, sizes=(hidden,) * 4)
+            i, o, forget, c = split(xt + again(state[0]), axis=1, sizes=(hidden,) * 4)
             i = gate(0, i, state[1])
             forget = 1.0 - i if input_forget else gate(2, forget, state[1])
             cell = forget * state[1] + i * g(bound(c))
@@ -196,9 +212,9 @@ def lstm(x: Value, w: Value, r: Value, *, bias: Value | None = None,
 
         return xw, step
 
-    functions = activations_of(activations, ("sigmoid", "tanh", "tanh"), count, alpha, beta)
-    return _layers(make, x, sequence_lens, (initial_h, initial_c), hidden, direction, functions,
-                   layout)
+    names, alpha, beta = named
+    functions = activations_of(names, ("sigmoid", "tanh", "tanh"), count, alpha, beta)
+    return _layers(make, x, lens, initial, hidden, direction, functions, layout)
 
 
 @composite(samples=[

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....declare.opdef import cast_value
+from ....declare.opdef import REGISTRY, cast_value
 from ....errors import Declined
 from ....ir.graph import Value
-from ....ir.types import BOOL, DTYPES, DType, count
+from ....ir.types import BOOL, DType, count
 from ....ops.activations import leaky_relu, sigmoid
 from ....ops.compare import where
 from ....ops.movement import concat, reshape, transpose
@@ -27,7 +27,6 @@ from ..context import Context
 from ..reading import dtype_of
 from ..registry import MICROSOFT, importer
 from .convolution import window_pads
-from .recurrent import lstm
 
 Ints = tuple[int, ...]
 
@@ -232,14 +231,6 @@ def qlinear_global_average_pool(ctx: Context, x: Value, x_scale: Value, x_zero: 
     return _stored(_last(y) if channels_last else y, y_scale, y_zero, x.dtype)
 
 
-def _recurrent_weight(w: Value, scale: Value, zero: Value) -> Value:
-    """A quantised [directions, in, gates] as real [directions, gates, in]."""
-    directions = w.shape[0]
-    shape = (directions, 1, -1)
-    centred = cast_value(w, DTYPES["f32"]) - cast_value(reshape(zero, shape=shape), DTYPES["f32"])
-    return transpose(centred * reshape(scale, shape=shape), perm=(0, 2, 1))
-
-
 @importer("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(ctx: Context, x: Value, w: Value, r: Value, bias: Value | None,
                           lens: Value | None, h: Value | None, c: Value | None,
@@ -249,9 +240,10 @@ def dynamic_quantize_lstm(ctx: Context, x: Value, w: Value, r: Value, bias: Valu
                           activations: tuple[str, ...] = (), clip: float | None = None,
                           direction: str = "forward", hidden_size: int | None = None,
                           input_forget: int = 0) -> object:
-    """LSTM with 8-bit weights. Activations stay f32, where ONNX Runtime rounds them to 8 bits."""
-    return lstm(ctx, x, _recurrent_weight(w, w_scale, w_zero),
-                _recurrent_weight(r, r_scale, r_zero), bias, lens, h, c, peephole,
-                activation_alpha=activation_alpha, activation_beta=activation_beta,
-                activations=activations, clip=clip, direction=direction, hidden_size=hidden_size,
-                input_forget=input_forget)
+    """LSTM with 8-bit weights; the input and the state are rounded to 8 bits as it runs."""
+    if hidden_size is not None and hidden_size != r.shape[1]:
+        raise Declined(f"hidden_size {hidden_size} contradicts the recurrent weight {r.type}")
+    return REGISTRY["dynamic_quantized_lstm"](
+        x, w, r, w_scale, w_zero, r_scale, r_zero, bias=bias, sequence_lens=lens, initial_h=h,
+        initial_c=c, peephole=peephole, direction=direction, activations=activations,
+        alpha=activation_alpha, beta=activation_beta, clip=clip, input_forget=bool(input_forget))
