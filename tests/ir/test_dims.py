@@ -20,6 +20,8 @@ from treadle.ir.dims import (
     dmax,
     dmin,
     evaluate,
+    implied_limit,
+    limits,
     parse_size,
     substitute,
     sym,
@@ -143,6 +145,22 @@ def test_symbol_name() -> None:
     n = sym("n")
     assert symbol_name(n) == "n"
     assert [symbol_name(x) for x in (3, n + 1, 2 * n, n * n, dmin(n, 4))] == [None] * 5
+
+
+def test_symbols_with_a_bound() -> None:
+    k = sym("k", 5)
+    assert k is not sym("k") and symbol_name(k) == "k" and bounds(k) == (0, 5)
+    assert parse_size(str(2 * k + 1)) is 2 * k + 1
+    assert dmin(k, 7) is k and dmax(k, 5) == 5
+    assert dict(limits(k + sym("n"))) == {"k": 5}
+    assert evaluate(k * k, {"k": 3}) == 9 and substitute(k, {"k": 2}) == 2
+
+
+def test_equality_of_a_size_and_its_minimum_implies_a_bound() -> None:
+    n = sym("n")
+    assert implied_limit(n, dmin(n, 8)) == implied_limit(dmin(n, 8), n) == ("n", 8)
+    assert implied_limit(n, dmin(n, sym("m"))) is None
+    assert implied_limit(n, n) is None and implied_limit(2 * n, dmin(n, 8)) is None
 
 
 def test_a_size_is_no_truth_value() -> None:
