@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ....declare.opdef import cast_value, full_value
+import numpy as np
+
+from ....declare.opdef import REGISTRY, cast_value, full_value
 from ....errors import Declined
 from ....ir.graph import Value
 from ....ir.types import BOOL, F32, I32, DType
@@ -26,6 +28,7 @@ from ....ops.reduce import sum_
 from ....ops.scan1d import softmax
 from ..context import Context
 from ..registry import MICROSOFT, importer
+from .random import key_and_stream
 
 
 def _batch_norm(ctx: Context, parts: tuple[Value, ...], eps: float, momentum: float,
@@ -249,7 +252,8 @@ def dropout(ctx: Context, x: Value, ratio: Value | None, training: Value | None,
     """Training is an input."""
     if training is None or not ctx.array(training, "training_mode").item():
         return _kept(ctx, x, BOOL)
-    share = 0.5 if ratio is None else float(ctx.array(ratio, "ratio").item())
-    if share == 0.0:
-        return _kept(ctx, x, BOOL)
-    raise Declined("Dropout in training", hint="set training_mode to false for inference")
+    key, stream = key_and_stream(ctx, None)
+    if seed is not None:
+        key, stream = ctx.constant(np.asarray(seed % 2**64, np.uint64)), 0
+    return REGISTRY["dropout"](x, full_value(0.5, F32) if ratio is None else ratio, key,
+                               stream=stream)
