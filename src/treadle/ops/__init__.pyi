@@ -409,6 +409,15 @@ def cosh(x: E, /) -> E:
     """Hyperbolic cosine."""
 
 
+def couple_probabilities(r: H, /) -> H:
+    """Class probabilities p[N, C] from r[N, i, j], the probability of i where it is i or j.
+
+    Minimises sum over i != j of (r[j, i] p[i] - r[i, j] p[j])^2. Source: T.-F. Wu, C.-J. Lin,
+    R. Weng, "Probability Estimates for Multi-class Classification by Pairwise Coupling", 2004,
+    algorithm 2, with LIBSVM's stopping rule.
+    """
+
+
 def crop_and_resize(
     x: H,
     boxes: H,
@@ -469,8 +478,8 @@ def decode_image(
 
 def deform_conv(
     x: H,
-    w: H,
-    offset: H,
+    w: H | float,
+    offset: H | float,
     /,
     *,
     mask: H | None = None,
@@ -579,6 +588,36 @@ def dynamic_quantize_linear(x: H, /) -> H | tuple[H, ...]:
 
     The range includes 0; scale = (max - min) / 255, and 1 for a tensor of zeros (as ONNX Runtime,
     where the ONNX text divides by 0); zero = round(-min / scale).
+    """
+
+
+def dynamic_quantized_lstm(
+    x: H,
+    w: H | float,
+    r: H | float,
+    w_scale: H | float,
+    w_zero: H | float,
+    r_scale: H | float,
+    r_zero: H | float,
+    /,
+    *,
+    bias: H | None = None,
+    sequence_lens: H | None = None,
+    initial_h: H | None = None,
+    initial_c: H | None = None,
+    peephole: H | None = None,
+    direction: Literal['forward', 'reverse', 'bidirectional'] = 'forward',
+    activations: Sequence[str] = (),
+    alpha: Sequence[float] = (),
+    beta: Sequence[float] = (),
+    clip: float | None = None,
+    input_forget: bool = False,
+) -> H | tuple[H, ...]:
+    """LSTM over 8-bit weights w[D, I, 4 H] and r[D, H, 4 H] (com.microsoft DynamicQuantizeLSTM).
+
+    The input as a whole, and the hidden state at every step, are rounded to u8 over their own
+    range, so that both products are exact in i32. Scales and zero points are [D] or [D, 4 H];
+    the other operands and the outputs are those of lstm.
     """
 
 
@@ -728,7 +767,7 @@ def global_max_pool(x: H, /) -> H:
 
 def grid_sample(
     x: H,
-    grid: H,
+    grid: H | float,
     /,
     *,
     mode: Literal['linear', 'nearest', 'cubic'] = 'linear',
@@ -956,6 +995,35 @@ def le(a: E, b: E | float, /) -> E:
 
 def leaky_relu(x: E, /, *, alpha: float = 0.01) -> E:
     """X where x > 0, else alpha * x."""
+
+
+def linear_classifier(
+    x: H,
+    coefficients: H | float,
+    /,
+    *,
+    intercepts: H | None = None,
+    transform: Literal['NONE', 'LOGISTIC', 'SOFTMAX', 'SOFTMAX_ZERO', 'PROBIT'] = 'NONE',
+) -> tuple[H, H]:
+    """The class of each row of x[N, F], and the scores x coefficients[C, F]' + intercepts[C].
+
+    The largest score wins before the transform. One row of coefficients tells two classes apart:
+    class 1 wins above 0, and the scores are those of `two_scores`.
+    """
+
+
+def linear_regressor(
+    x: H,
+    coefficients: H | float,
+    /,
+    *,
+    intercepts: H | None = None,
+    transform: Literal['NONE', 'LOGISTIC', 'SOFTMAX', 'SOFTMAX_ZERO', 'PROBIT'] = 'NONE',
+) -> H:
+    """x[N, F] times coefficients[T, F] plus intercepts[T], as [N, T].
+
+    Only PROBIT changes a single target. Source: ai.onnx.ml LinearRegressor.
+    """
 
 
 def log(x: E, /) -> E:
@@ -1403,6 +1471,14 @@ def pow(a: E, b: E | float, /) -> E:
 
 def prelu(x: E, slope: E | float, /) -> E:
     """X where x > 0, else slope * x."""
+
+
+def probit(x: E, /) -> E:
+    """The inverse of the normal distribution function, within 0.3 %.
+
+    sqrt(2) erfinv(2 x - 1), erfinv by S. Winitzki's formula with a = 0.147 ("A handy
+    approximation for the error function and its inverse", 2008), as ONNX Runtime computes it.
+    """
 
 
 def prod(x: H, /, *, axes: Sequence[int], keepdims: bool = False) -> H:
@@ -1926,6 +2002,10 @@ def softmax_cross_entropy(
     """
 
 
+def softmax_zero(x: H, /) -> H:
+    """softmax over the last axis in which scores of 0 have no part (ai.onnx.ml SOFTMAX_ZERO)."""
+
+
 def softplus(x: E, /) -> E:
     """log(1 + e ** x), without overflow."""
 
@@ -2045,6 +2125,66 @@ def sum_pool(
 
 def sum_square(x: H, /, *, axes: Sequence[int], keepdims: bool = False) -> H:
     """Sum of squares over axes (ONNX ReduceSumSquare)."""
+
+
+def svm_classifier(
+    x: H,
+    coefficients: H | float,
+    rho: H | float,
+    /,
+    *,
+    vectors: H | None = None,
+    prob_a: H | None = None,
+    prob_b: H | None = None,
+    per_class: Sequence[int] = (),
+    kernel: Literal['LINEAR', 'POLY', 'RBF', 'SIGMOID'] = 'LINEAR',
+    gamma: float = 0.0,
+    coef0: float = 0.0,
+    degree: float = 0.0,
+    transform: Literal['NONE', 'LOGISTIC', 'SOFTMAX', 'SOFTMAX_ZERO', 'PROBIT'] = 'NONE',
+) -> tuple[H, H]:
+    """The class of each row of x[N, F] and its scores.
+
+    With vectors[V, F], `per_class` of each class in order, coefficients[C - 1, V] and rho[pairs]:
+    the class with most votes; the scores are the decision values [N, pairs], of two classes
+    [N, 2], or with prob_a[pairs] and prob_b[pairs] probabilities [N, C]. Without vectors
+    coefficients[C, F] are linear models, rho[1] is added, and the largest score wins.
+    """
+
+
+def svm_kernel(
+    x: H,
+    vectors: H | float,
+    /,
+    *,
+    kernel: Literal['LINEAR', 'POLY', 'RBF', 'SIGMOID'] = 'LINEAR',
+    gamma: float = 0.0,
+    coef0: float = 0.0,
+    degree: float = 0.0,
+) -> H:
+    """The kernel of every row of x[N, F] with every vector[V, F], as [N, V].
+
+    x.v, (gamma x.v + coef0)^degree, exp(-gamma |x - v|^2) or tanh(gamma x.v + coef0).
+    """
+
+
+def svm_regressor(
+    x: H,
+    coefficients: H | float,
+    rho: H | float,
+    /,
+    *,
+    vectors: H | None = None,
+    kernel: Literal['LINEAR', 'POLY', 'RBF', 'SIGMOID'] = 'LINEAR',
+    gamma: float = 0.0,
+    coef0: float = 0.0,
+    degree: float = 0.0,
+    one_class: bool = False,
+) -> H:
+    """The kernels of x[N, F] with vectors[V, F] times coefficients[V], plus rho[1]: [N, 1].
+
+    Without vectors a linear model. `one_class` gives the sign instead: 1 above 0, else -1.
+    """
 
 
 def swiglu(x: H, /, *, dtype: DType | None = None) -> H:

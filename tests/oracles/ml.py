@@ -1,0 +1,94 @@
+"""Operators of ai.onnx.ml by ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import ort
+
+DOMAIN = "ai.onnx.ml"
+
+
+def _run(op: str, inputs: list[np.ndarray], *, outputs: int = 1, ml: int = 3, **attrs: object
+         ) -> list[np.ndarray]:
+    return ort.run(op, inputs, attrs, outputs=outputs, domain=DOMAIN, ml=ml)
+
+
+def _identity(x: np.ndarray, transform: str) -> list[np.ndarray]:
+    """A transform alone: the scores of an identity matrix."""
+    width = x.shape[-1]
+    return _run("LinearRegressor", [x], coefficients=np.eye(width).ravel().tolist(),
+                intercepts=[0.0] * width, targets=width, post_transform=transform)
+
+
+def probit(x: np.ndarray) -> list[np.ndarray]:
+    return [_identity(x[None], "PROBIT")[0][0]]
+
+
+def softmax_zero(x: np.ndarray) -> list[np.ndarray]:
+    return _identity(x, "SOFTMAX_ZERO")
+
+
+def linear_regressor(x: np.ndarray, coefficients: np.ndarray, *,
+                     intercepts: np.ndarray | None = None, transform: str = "NONE"
+                     ) -> list[np.ndarray]:
+    return _run("LinearRegressor", [x], coefficients=coefficients.ravel().tolist(),
+                intercepts=None if intercepts is None else intercepts.tolist(),
+                targets=len(coefficients), post_transform=transform)
+
+
+def linear_classifier(x: np.ndarray, coefficients: np.ndarray, *, intercepts: np.ndarray,
+                      transform: str = "NONE") -> list[np.ndarray]:
+    return _run("LinearClassifier", [x], outputs=2, coefficients=coefficients.ravel().tolist(),
+                intercepts=intercepts.tolist(), post_transform=transform,
+                classlabels_ints=list(range(max(2, len(coefficients)))))
+
+
+def svm_kernel(x: np.ndarray, vectors: np.ndarray, *, kernel: str, gamma: float, coef0: float,
+               degree: float) -> list[np.ndarray]:
+    columns = [svm_regressor(x, np.eye(len(vectors))[i], np.zeros(1), vectors=vectors,
+                             kernel=kernel, gamma=gamma, coef0=coef0, degree=degree)[0]
+               for i in range(len(vectors))]
+    return [np.concatenate(columns, 1)]
+
+
+def svm_regressor(x: np.ndarray, coefficients: np.ndarray, rho: np.ndarray, *,
+                  vectors: np.ndarray | None = None, kernel: str = "LINEAR", gamma: float = 0.0,
+                  coef0: float = 0.0, degree: float = 0.0, one_class: bool = False
+                  ) -> list[np.ndarray]:
+    return _run("SVMRegressor", [x], coefficients=coefficients.tolist(), rho=rho.tolist(),
+                support_vectors=None if vectors is None else vectors.ravel().tolist(),
+                n_supports=0 if vectors is None else len(vectors), kernel_type=kernel,
+                kernel_params=[gamma, coef0, degree], one_class=int(one_class))
+
+
+def svm_classifier(x: np.ndarray, coefficients: np.ndarray, rho: np.ndarray, *,
+                   vectors: np.ndarray | None = None, prob_a: np.ndarray | None = None,
+                   prob_b: np.ndarray | None = None, per_class: tuple[int, ...] = (),
+                   kernel: str = "LINEAR", gamma: float = 0.0, coef0: float = 0.0,
+                   degree: float = 0.0, transform: str = "NONE") -> list[np.ndarray]:
+    def flat(a: np.ndarray | None) -> list[float] | None:
+        return None if a is None else a.ravel().tolist()
+
+    classes = len(per_class) or len(coefficients)
+    return _run("SVMClassifier", [x], outputs=2, coefficients=flat(coefficients),
+                rho=flat(rho), support_vectors=flat(vectors), prob_a=flat(prob_a),
+                prob_b=flat(prob_b), vectors_per_class=list(per_class) or None,
+                kernel_type=kernel, kernel_params=[gamma, coef0, degree],
+                post_transform=transform, classlabels_ints=list(range(classes)))
+
+
+def couple_probabilities(r: np.ndarray) -> list[np.ndarray]:
+    """Pairs that Platt's sigmoid turns into r: the only support vector is 1, rho the logit."""
+    classes = r.shape[1]
+    pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
+    rows = []
+    for one in r:
+        logit = [float(np.log(one[i, j] / one[j, i])) for i, j in pairs]
+        zeros = np.zeros((classes - 1, classes), np.float32)
+        rows.append(svm_classifier(
+            np.ones((1, 1), np.float32), zeros, np.array(logit, np.float32),
+            vectors=np.zeros((classes, 1), np.float32), per_class=(1,) * classes,
+            prob_a=np.full(len(pairs), -1, np.float32),
+            prob_b=np.zeros(len(pairs), np.float32))[1][0])
+    return [np.stack(rows)]
