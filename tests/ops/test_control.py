@@ -177,7 +177,8 @@ def test_a_wrong_length_is_a_run_error() -> None:
     ("seq(f32[2,3])[]", "seq(f32[2,4])[]", "seq(f32[2,_])[]"),
     ("seq(f32[2])[]", "seq(f32[2,4])[]", "seq(f32)[]"),
     ("seq(f32.none)[]", "seq(f32[n])[]", "seq(f32[n])[]"),
-    ("opt(seq(f32[1])[])[]", "opt(seq(f32[2])[])[]", "opt(seq(f32[_])[])[]")])
+    ("opt(seq(f32[1])[])[]", "opt(seq(f32[2])[])[]", "opt(seq(f32[_])[])[]"),
+    ("opt(seq(f32[1])[])[]", "seq(f32[2])[]", "opt(seq(f32[_])[])[]")])
 def test_the_type_that_covers_two(a: str, b: str, both: str) -> None:
     assert str(join(parse_type(a), parse_type(b))) == both
     assert str(join(parse_type(b), parse_type(a))) == both

@@ -63,13 +63,23 @@ def join_elems(a: Elem, b: Elem) -> Elem:
 
 
 def join(a: TensorType, b: TensorType) -> TensorType:
-    """The host type that covers both; types without a common one are an error."""
+    """The host type that covers both; types without a common one are an error.
+
+    A sequence is also an optional that holds it, because both are the same value at run time.
+    """
     if a == b:
         return a
+    a, b = _as_optional(a, b), _as_optional(b, a)
     for kind in ("seq", "opt"):
         if all(t.dtype.name.startswith(kind + "(") for t in (a, b)):
             return join_elems(elem_of(a, kind), elem_of(b, kind)).host(kind)
     raise OperatorError(f"{a} and {b} have no common type")
+
+
+def _as_optional(a: TensorType, other: TensorType) -> TensorType:
+    if a.dtype.name.startswith("seq(") and other.dtype.name.startswith("opt("):
+        return Elem(a.dtype, a).host("opt")
+    return a
 
 
 def hide(t: TensorType, hidden: Callable[[str], bool]) -> TensorType:
