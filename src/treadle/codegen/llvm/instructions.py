@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .types import F32, F64, I1, I8, I32, I64, PTR, VOID, Type
+from .types import BF16, F32, F64, I1, I8, I16, I32, I64, PTR, VOID, Type
 from .value import Index, Operand, Value
 
 _FLOAT_ORDER = {"lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "eq": "oeq", "ne": "une"}
@@ -96,8 +96,8 @@ class Instructions:
         sign = "s" if signed else "u"
         if a.type.is_float and scalar.is_float:
             op = "fpext" if scalar.bits > a.type.bits else "fptrunc"
-            if scalar.bits == a.type.bits and kind != a.type:
-                return self.cast("fptrunc", self.cast("fpext", a, a.type.with_scalar(F32)), kind)
+            if kind != a.type and (scalar == BF16 or scalar.bits == a.type.bits):
+                return self._to_half(a, kind)
         elif a.type.is_float:
             op = f"fpto{sign}i"
         elif scalar.is_float:
@@ -106,6 +106,22 @@ class Instructions:
             wider = "sext" if signed else "zext"
             op = wider if scalar.bits > a.type.bits else "trunc"
         return self.cast(op, a, kind)
+
+    def _to_half(self, a: Value, kind: Type) -> Value:
+        """To bfloat16, or from one half to the other, through f32.
+
+        Without an instruction for it LLVM calls a library routine per lane to make a bfloat16, so
+        this rounds to nearest even in integers and keeps NaN quiet.
+        """
+        single = a if a.type.name == "float" else self.convert(a, F32)
+        if kind.name != "bfloat":
+            return self.cast("fptrunc", single, kind)
+        bits = self.bitcast(single, single.type.with_scalar(I32))
+        even = self.binary("lshr", bits, 16) & 1
+        rounded = self.binary("lshr", bits + even + 0x7FFF, 16)
+        quiet = self.binary("lshr", bits, 16) | 0x40
+        chosen = self.select(self.compare("uno", single, single), quiet, rounded)
+        return self.bitcast(self.convert(chosen, I16), kind)
 
     # Vectors
 
@@ -185,6 +201,9 @@ class Instructions:
 
     def masked_load(self, kind: Type, pointer: Value, mask: Value, fill: Operand = 0) -> Value:
         """Lanes of the mask from memory, the others `fill`; others are not touched."""
+        if kind.name == "bfloat":
+            bits = self.masked_load(kind.with_scalar(I16), pointer, mask, _bits(fill))
+            return self.bitcast(bits, kind)
         rest = self.constant(kind, fill)
         name = f"llvm.masked.load.{kind.mangled}.p0"
         self.declare(name, kind, ["ptr", "i32", str(mask.type), str(kind)])
@@ -193,6 +212,8 @@ class Instructions:
 
     def masked_store(self, a: Value, pointer: Value, mask: Value) -> None:
         """Store the lanes of the mask; others are not touched."""
+        if a.type.name == "bfloat":
+            return self.masked_store(self.bitcast(a, a.type.with_scalar(I16)), pointer, mask)
         name = f"llvm.masked.store.{a.type.mangled}.p0"
         self.declare(name, VOID, [str(a.type), "ptr", "i32", str(mask.type)])
         self.line(f"call void @{name}({a.type} {a.name}, ptr {pointer.name}, "
@@ -200,6 +221,9 @@ class Instructions:
 
     def gather(self, kind: Type, pointers: Value, mask: Value, fill: Operand = 0) -> Value:
         """Lanes of the mask from a vector of pointers, the others `fill`."""
+        if kind.name == "bfloat":
+            bits = self.gather(kind.with_scalar(I16), pointers, mask, _bits(fill))
+            return self.bitcast(bits, kind)
         rest = self.constant(kind, fill)
         name = f"llvm.masked.gather.{kind.mangled}.{pointers.type.mangled}"
         self.declare(name, kind, [str(pointers.type), "i32", str(mask.type), str(kind)])
@@ -208,6 +232,8 @@ class Instructions:
 
     def scatter(self, a: Value, pointers: Value, mask: Value) -> None:
         """Store the lanes of the mask through a vector of pointers, in lane order."""
+        if a.type.name == "bfloat":
+            return self.scatter(self.bitcast(a, a.type.with_scalar(I16)), pointers, mask)
         name = f"llvm.masked.scatter.{a.type.mangled}.{pointers.type.mangled}"
         self.declare(name, VOID, [str(a.type), str(pointers.type), "i32", str(mask.type)])
         self.line(f"call void @{name}({a.type} {a.name}, {pointers.type} {pointers.name}, "
@@ -261,6 +287,17 @@ class Instructions:
     def fence(self, order: str) -> None:
         """A memory fence."""
         self.line(f"fence {order}")
+
+
+def _bits(fill: Operand) -> int:
+    """The bits of a bfloat16 number.
+
+    LLVM may turn masked moves of bfloat16 into arithmetic of single lanes, and that into calls of a
+    library that is not there; as integers they stay moves.
+    """
+    if isinstance(fill, Value):
+        raise TypeError("masked bfloat lanes are filled with a number")
+    return int(BF16.constant(fill).removeprefix("0xR"), 16)
 
 
 def widest(element: Type) -> Type:

@@ -146,6 +146,11 @@ class Function(Instructions):
         """End the block with a two-way jump on an `i1`."""
         self.line(f"br i1 {condition.name}, label %{then}, label %{otherwise}")
 
+    def switch(self, value: Value, cases: dict[int, str], otherwise: str) -> None:
+        """End the block with a jump to the label of the case, or to `otherwise`."""
+        items = " ".join(f"{value.type} {case}, label %{to}" for case, to in cases.items())
+        self.line(f"switch {value.type} {value.name}, label %{otherwise} [ {items} ]")
+
     def give(self, value: Value | None = None) -> None:
         """Return from the function."""
         self.line("ret void" if value is None else f"ret {value.type} {value.name}")

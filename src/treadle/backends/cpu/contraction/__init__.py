@@ -1,0 +1,11 @@
+"""Matrix multiplication templates: packed panels, register tiles, epilogues."""
+
+from .kernel import chunks_for, emit_matmul, scratch_bytes
+from .pack import pack
+from .spec import BatchAxis, Epilogue, Extent, ExtraOperand, Matmul, Place, Prologue
+from .tiles import Tile, tile_for
+
+__all__ = [
+    "BatchAxis", "Epilogue", "Extent", "ExtraOperand", "Matmul", "Place", "Prologue", "Tile",
+    "chunks_for", "emit_matmul", "pack", "scratch_bytes", "tile_for",
+]

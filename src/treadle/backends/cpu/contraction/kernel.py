@@ -1,0 +1,355 @@
+"""The kernel around the tiles: batches, blocks of rows, panels of columns, blocks of k.
+
+Its units of work are (batch, block of rows, panel); a chunk is a range of them. Row tiles and
+blocks follow from the sizes alone, so every element is summed in the same order however many
+chunks there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from ....codegen.llvm.kernel import Kernel
+from ....codegen.llvm.text import I64, PTR, Function, Index, Module, Type, Value
+from .micro import Micro, emit_micro
+from .spec import Extent, ExtraOperand, Matmul
+from .staging import pack_function, stage_function
+from .tiles import UNROLL, Tile, depth_blocks, tile_for
+
+_AHEAD = 2048
+"""Bytes of prefetch within a panel."""
+_BLOCK_ROWS, _FEW_ROWS = 192, 24
+"""Rows of a block: they share each panel of B. Fewer where a copy of all their A is needed."""
+_PAGE = 4096
+"""Addresses this far apart share a set of the first-level cache."""
+_CHUNK_WORK = 1 << 20
+"""Multiply-adds that make a chunk worth claiming."""
+_MOST_CHUNKS = 256
+
+
+class Depth(NamedTuple):
+    """A block of k."""
+
+    start: int
+    size: Extent
+    first: bool
+    last: bool
+
+
+class Panels(NamedTuple):
+    """A range of panels that share a tile: full ones, or the last, partial one."""
+
+    low: Value
+    high: Value
+    masked: bool
+
+
+class Slab(NamedTuple):
+    """One batch entry's block of rows: offsets of each operand in elements, range of tiles."""
+
+    a: Index
+    b: Index
+    c: Index
+    low: Value
+    high: Value
+
+
+def chunks_for(spec: Matmul, tile: Tile, sizes: Mapping[str, int]) -> int:
+    """How many chunks a plan should cut the kernel into for these run-time sizes."""
+    m, n, k = (_known(size, sizes) for size in (spec.m, spec.n, spec.k))
+    batch = 1
+    for axis in spec.batch:
+        batch *= _known(axis.extent, sizes)
+    units = batch * -(-n // tile.columns) * max(1, m // 96)
+    return max(1, min(units, batch * m * n * k // _CHUNK_WORK, _MOST_CHUNKS))
+
+
+def _known(size: Extent, sizes: Mapping[str, int]) -> int:
+    return sizes[size] if isinstance(size, str) else size
+
+
+def scratch_bytes(module: Module, spec: Matmul, sizes: Mapping[str, int]) -> int:
+    """Scratch memory per lane for these run-time sizes."""
+    shape = _Shape(module, spec)
+    k = _known(spec.k, sizes)
+    depth = k if shape.open_depth else max(size for _, size in depth_blocks(
+        spec, module.target, shape.tile))
+    lines, length = shape.tile.rows * shape.block_tiles, depth
+    if spec.a_transposed:
+        lines, length = length, lines
+    staged = lines * (-(-length // 16) * 16 + 16) if shape.stages else 0
+    return (staged + depth * shape.tile.columns) * spec.accumulator.size + 256
+
+
+class _Shape:
+    """What follows from the specification and the target before any code is written."""
+
+    def __init__(self, module: Module, spec: Matmul) -> None:
+        target = module.target
+        self.tile = tile_for(target, spec.accumulator)
+        self.open_depth = not isinstance(spec.k, int)
+        self.depths = [Depth(0, spec.k, True, True)]
+        if isinstance(spec.k, int):
+            blocks = depth_blocks(spec, target, self.tile)
+            self.depths = [Depth(at, size, at == 0, at == blocks[-1][0]) for at, size in blocks]
+        self.stages = (spec.a != spec.accumulator or spec.prologue is not None
+                       or _collides(spec, self.tile))
+        few = self.stages and self.open_depth
+        self.block_tiles = max(1, (_FEW_ROWS if few else _BLOCK_ROWS) // self.tile.rows)
+
+
+def _collides(spec: Matmul, tile: Tile) -> bool:
+    """Whether the lines of A that a tile reads together fall into the same few cache sets."""
+    several = not isinstance(spec.m, int) or spec.m > tile.rows
+    line = spec.row_a
+    return several and isinstance(line, int) and line > 0 and line * spec.a.size % _PAGE == 0
+
+
+def emit_matmul(module: Module, spec: Matmul, name: str) -> Kernel:
+    """Write the kernel. Its words: a, b, c, the extra operands, the run-time sizes and strides."""
+    words = [("a", PTR), ("b", PTR), ("c", PTR), *((x.name, PTR) for x in spec.extras),
+             *((size, I64) for size in spec.run_time_words())]
+    kernel = Kernel(module, name, words)
+    _Macro(kernel, module, spec).run()
+    kernel.finish()
+    return kernel
+
+
+class _Macro(_Shape):
+    """Writes one kernel."""
+
+    def __init__(self, kernel: Kernel, module: Module, spec: Matmul) -> None:
+        super().__init__(module, spec)
+        self.kernel, self.spec, self.module = kernel, spec, module
+        self.f: Function = kernel.function
+        m = self._size(spec.m)
+        self.tiles = self._ceil(m, self.tile.rows)
+        self.low_rows = self._udiv(m, self.f.maximum(self.tiles, 1))
+        self.extra = m - self.low_rows * self.tiles
+
+    def _size(self, size: Extent) -> Value:
+        return self.kernel[size] if isinstance(size, str) else self.f.constant(I64, size)
+
+    def _udiv(self, a: Index, b: Index) -> Value:
+        return self.f.binary("udiv", self.f.constant(I64, a), b)
+
+    def _ceil(self, a: Index, b: Index) -> Value:
+        b = self.f.constant(I64, b)
+        return self._udiv(self.f.constant(I64, a) + b - 1, b)
+
+    def run(self) -> None:
+        """The loop over slabs, and over blocks of k and panels in each."""
+        f = self.f
+        blocks = self._ceil(self.tiles, self.block_tiles)
+        panels = self._ceil(self._size(self.spec.n), self.tile.columns)
+        batches = f.constant(I64, 1)
+        for axis in self.spec.batch:
+            batches = batches * self._size(axis.extent)
+        low, high = self.kernel.share(batches * blocks * panels)
+        panels = f.maximum(panels, 1)
+        with f.loop(self._udiv(low, panels), self._ceil(high, panels)) as at:
+            base = at.index * panels
+            first, last = f.maximum(low - base, 0), f.minimum(high - base, panels)
+            slab = self._slab(at.index, f.maximum(blocks, 1))
+            for depth in self.depths:
+                a, row_a = self._a(slab, depth)
+                for part in self._parts(first, last):
+                    self._panel_loop(slab, depth, part, a, row_a)
+
+    def _slab(self, index: Value, blocks: Value) -> Slab:
+        f = self.f
+        block = f.binary("urem", index, blocks)
+        batch = self._udiv(index, blocks)
+        offsets = [f.constant(I64, 0)] * 3
+        for at, axis in reversed(list(enumerate(self.spec.batch))):
+            place = f.binary("urem", batch, self._size(axis.extent)) if at else batch
+            batch = self._udiv(batch, self._size(axis.extent)) if at else batch
+            offsets = [o + place * self._size(stride) for o, stride in zip(
+                offsets, (axis.a, axis.b, axis.c), strict=True)]
+        low = block * self.block_tiles
+        a, b, c = offsets
+        return Slab(a, b, c, low, f.minimum(low + self.block_tiles, self.tiles))
+
+    def _row(self, tile: Value) -> Value:
+        """The first row of a tile: heights differ by at most one, the taller come first."""
+        return tile * self.low_rows + self.f.minimum(tile, self.extra)
+
+    # A
+
+    def _a(self, slab: Slab, depth: Depth) -> tuple[Value, Extent]:
+        """Where this block of A begins, and the distance of its lines; staged if need be."""
+        spec, f, line = self.spec, self.f, self._size(self.spec.row_a)
+        row = self._row(slab.low)
+        offset = depth.start * line + row if spec.a_transposed else row * line + depth.start
+        source = f.address(self.kernel["a"], slab.a + offset, spec.a)
+        if not self.stages:
+            return source, spec.row_a
+        rows = self._row(slab.high) - row
+        outer, inner = (self._size(depth.size), rows) if spec.a_transposed else (
+            rows, self._size(depth.size))
+        stride = self._stage_line(depth)
+        extras = [self._extra(x, row, f.constant(I64, depth.start), None)
+                  for x in (spec.prologue.operands if spec.prologue else ())]
+        target = self.kernel.scratch()
+        f.invoke(stage_function(self.module, spec, self.tile), source, target, outer, inner, line,
+                 self._line_value(stride), row, f.constant(I64, depth.start), *extras)
+        return target, stride
+
+    def _stage_line(self, depth: Depth) -> Extent:
+        """The distance of staged lines: known if k is, and never a large power of two."""
+        if self.spec.a_transposed:
+            return -(-self.tile.rows * self.block_tiles // 16) * 16 + 16
+        if isinstance(depth.size, int):
+            return -(-depth.size // 16) * 16 + 16
+        return "stage"
+
+    def _line_value(self, line: Extent) -> Value:
+        if line == "stage":
+            return (self._size(self.spec.k) + 15 & -16) + 16
+        return self._size(line)
+
+    def _extra(self, operand: ExtraOperand, row: Value, column: Value,
+               in_c: Index | None) -> Value:
+        """An operand's pointer for a block that begins at (row, column)."""
+        offsets: dict[str, Index] = {"row": row, "column": column, "scalar": 0}
+        offset = offsets.get(operand.kind, in_c)
+        assert offset is not None, f"operand {operand.name} cannot be a matrix here"
+        return self.f.address(self.kernel[operand.name], offset, operand.type)
+
+    # B
+
+    def _parts(self, first: Value, last: Value) -> list[Panels]:
+        """The chunk's panels: those of full width, then the partial one if there can be one."""
+        n, columns = self.spec.n, self.tile.columns
+        if isinstance(n, int) and n % columns == 0:
+            return [Panels(first, last, False)]
+        full = self._udiv(self._size(n), columns)
+        return [Panels(first, self.f.minimum(last, full), False),
+                Panels(self.f.maximum(first, full), last, True)]
+
+    def _b(self, slab: Slab, depth: Depth, panel: Value, masked: bool
+           ) -> tuple[Value, Extent, Value]:
+        """A panel's address, the distance of its steps of k, the same place in the next panel."""
+        spec, f, columns = self.spec, self.f, self.tile.columns
+        if spec.b_layout == "packed":
+            size = self._size(spec.k) * columns
+            offset = slab.b + panel * size + depth.start * columns
+            return (f.address(self.kernel["b"], offset, spec.b), columns,
+                    f.address(self.kernel["b"], offset + size, spec.b))
+        line, by_columns = self._size(spec.row_b), spec.b_layout == "columns"
+        offset = (panel * columns * line + depth.start if by_columns
+                  else depth.start * line + panel * columns)
+        source = f.address(self.kernel["b"], slab.b + offset, spec.b)
+        if not by_columns and not masked:
+            return source, spec.row_b, f.address(source, columns, spec.b)
+        target = f.address(self.kernel.scratch(), self._staged_elements(depth), spec.accumulator)
+        pack = pack_function(self.module, spec.b, spec.accumulator, self.tile, by_columns)
+        f.invoke(pack, source, target, self._size(depth.size), line,
+                 self._size(spec.n) - panel * columns)
+        return target, columns, target
+
+    def _staged_elements(self, depth: Depth) -> Index:
+        """Scratch elements that staged A takes before packed B begins."""
+        if not self.stages:
+            return 0
+        lines = (self._size(depth.size) if self.spec.a_transposed
+                 else self.tile.rows * self.block_tiles)
+        return self._line_value(self._stage_line(depth)) * lines
+
+    # Tiles
+
+    def _panel_loop(self, slab: Slab, depth: Depth, part: Panels, a: Value, row_a: Extent) -> None:
+        f, columns = self.f, self.tile.columns
+        with f.loop(part.low, part.high) as panel:
+            b, row_b, after = self._b(slab, depth, panel.index, part.masked)
+            micro = self._micro(depth, part.masked, row_a, row_b)
+            left = self._size(self.spec.n) - panel.index * columns
+            start = self._row(slab.low)
+            with f.loop(slab.low, slab.high) as at:
+                row, column = self._row(at.index), panel.index * columns
+                in_c = slab.c + row * self._size(self.spec.row_c) + column
+                extras = [self._extra(x, row, column, in_c) for x in (
+                    self.spec.epilogue.operands if self.spec.epilogue else ())]
+                share = self._next_share(at.index - slab.low, depth, micro)
+                args = [f.address(a, self._a_offset(row - start, row_a), self._a_type()), b,
+                        f.address(self.kernel["c"], in_c, self.spec.c),
+                        f.address(after, share, self.spec.b), self._size(depth.size),
+                        self._line_value(row_a), self._size(row_b), self._size(self.spec.row_c),
+                        left, row, column, *extras]
+                self._dispatch(at.index, lambda rows: emit_micro(
+                    self.module, replace(micro, rows=rows)), args)
+
+    def _a_type(self) -> Type:
+        return self.spec.accumulator if self.stages else self.spec.a
+
+    def _a_offset(self, row: Value, line: Extent) -> Index:
+        return row if self.spec.a_transposed else row * self._line_value(line)
+
+    def _next_share(self, tile: Value, depth: Depth, micro: Micro) -> Index:
+        """Where in the next panel a tile begins to prefetch, in elements."""
+        if not micro.spread:
+            return 0
+        line = 64 // micro.b.size
+        parts = -(-UNROLL * self.tile.columns // line // micro.spread)
+        # Tiles beyond the last part ask for it again, which costs next to nothing.
+        part = self.f.minimum(tile, parts - 1)
+        return part * (self._size(depth.size) * (micro.spread * line) // UNROLL)
+
+    def _micro(self, depth: Depth, masked: bool, row_a: Extent, row_b: Extent) -> Micro:
+        """The tile for a block of k, for any height."""
+        spec, tile = self.spec, self.tile
+        line = row_a if isinstance(row_a, int) else None
+        tail = depth.size % UNROLL if isinstance(depth.size, int) else None
+        in_scratch = spec.b_layout == "columns" or (spec.b_layout == "rows" and masked)
+        ahead, spread = self._prefetch() if spec.b_layout == "packed" and spec.cold else (0, 0)
+        return Micro(
+            tile=tile, rows=0, vectors=self._vectors(masked), accumulator=spec.accumulator,
+            a=self._a_type(), a_row=1 if spec.a_transposed else line,
+            a_step=line if spec.a_transposed else 1,
+            b=spec.accumulator if in_scratch else spec.b,
+            b_step=row_b if isinstance(row_b, int) else None, c=spec.c,
+            ldc=spec.row_c if isinstance(spec.row_c, int) else None,
+            first=depth.first, last=depth.last, tail=tail, masked=masked,
+            ahead=ahead, spread=spread, epilogue=spec.epilogue)
+
+    def _vectors(self, masked: bool) -> int:
+        """Vectors across a panel; a partial panel of known width needs fewer."""
+        if masked and isinstance(self.spec.n, int):
+            return -(-(self.spec.n % self.tile.columns) // self.tile.lanes)
+        return self.tile.vectors
+
+    def _prefetch(self) -> tuple[int, int]:
+        """Bytes ahead in the panel, or lines of the next panel per unrolled step."""
+        m = self.spec.m
+        if not isinstance(m, int) or m <= self.tile.rows:
+            return _AHEAD, 0
+        tiles = min(-(-m // self.tile.rows), self.block_tiles)
+        lines = UNROLL * self.tile.columns * self.spec.b.size // 64
+        return 0, -(-lines // tiles)
+
+    def _dispatch(self, tile: Value, function: Callable[[int], Function],
+                  args: list[Value]) -> None:
+        """Call the tile of the right height."""
+        f, heights = self.f, self._heights()
+        if len(heights) == 1:
+            f.invoke(function(heights[0]), *args)
+            return
+        taller = f.cast("zext", f.compare("lt", tile, self.extra), I64)
+        done, labels = f.label("done"), {rows: f.label("rows") for rows in heights}
+        f.switch(self.low_rows + taller, labels, done)
+        for rows, label in labels.items():
+            f.start(label)
+            f.invoke(function(rows), *args)
+            f.jump(done)
+        f.start(done)
+
+    def _heights(self) -> list[int]:
+        """The tile heights that can occur."""
+        m = self.spec.m
+        if not isinstance(m, int):
+            return list(range(1, self.tile.rows + 1))
+        tiles = max(1, -(-m // self.tile.rows))
+        low = max(1, m // tiles)
+        return [low + 1, low] if m % tiles else [low]

@@ -1,0 +1,248 @@
+"""The register tile: one function per tile height, called by the macro kernel."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....codegen.llvm.text import I64, PTR, VOID, Function, Index, Loop, Module, Type, Value
+from ....codegen.llvm.text import Parameter as Argument
+from .spec import Epilogue, Place
+from .tiles import UNROLL, Tile
+
+_FIXED = [
+    Argument("a", PTR, "noalias readonly"), Argument("b", PTR, "noalias readonly"),
+    Argument("c", PTR), Argument("next", PTR),
+    *(Argument(name, I64) for name in ("k", "lda", "ldb", "ldc", "left", "row", "column"))]
+
+
+@dataclass(frozen=True, slots=True)
+class Micro:
+    """A `rows` x `vectors` tile: `C (+)= A B` over `k`, with known strides where not None.
+
+    Element (r, k) of A lies at `r * a_row + k * a_step`, (k, j) of B at `k * b_step + j`.
+    `first` starts from zero, otherwise from C; `last` applies the epilogue and converts.
+    `tail` is `k % UNROLL` if k is known. `masked` keeps columns from `left` on. `ahead` bytes of B
+    are prefetched, or `spread` lines of `next` per unrolled step.
+    """
+
+    tile: Tile
+    rows: int
+    vectors: int
+    accumulator: Type
+    a: Type
+    a_row: int | None
+    a_step: int | None
+    b: Type
+    b_step: int | None
+    c: Type
+    ldc: int | None
+    first: bool
+    last: bool
+    tail: int | None
+    masked: bool
+    ahead: int
+    spread: int
+    epilogue: Epilogue | None
+
+    @property
+    def name(self) -> str:
+        """A name that equal tiles share."""
+        key = self.epilogue.key if self.epilogue and self.last else ""
+        fields = [str(getattr(self, f)) for f in self.__slots__ if f != "epilogue"]
+        digest = hashlib.blake2b("|".join([*fields, key]).encode(), digest_size=6).hexdigest()
+        return f"tile_{self.rows}x{self.vectors * self.tile.lanes}_{digest}"
+
+
+def arguments(epilogue: Epilogue | None) -> list[Argument]:
+    """The parameters of every tile: fixed ones, then the epilogue's operands."""
+    extras = epilogue.operands if epilogue else ()
+    return _FIXED + [Argument(f"x{j}", PTR, "noalias readonly") for j in range(len(extras))]
+
+
+def emit_micro(module: Module, micro: Micro) -> Function:
+    """The function of a tile, made once per module."""
+    if micro.name in module.functions:
+        return module.functions[micro.name]
+    function = module.function(micro.name, VOID, arguments(micro.epilogue))
+    _Emitter(function, micro).run()
+    return function
+
+
+class _Emitter:
+    """Writes one tile."""
+
+    def __init__(self, function: Function, micro: Micro) -> None:
+        self.f, self.m = function, micro
+        self.vector = micro.accumulator.vector(micro.tile.lanes)
+        self.arg = {p.name: v for p, v in zip(function.parameters, function.args, strict=True)}
+        self.sets = micro.tile.splits(micro.rows, micro.vectors)
+        self.rows = self._row_pointers()
+
+    def run(self) -> None:
+        """The whole body."""
+        count = self.m.rows * self.m.vectors
+        zero = self.f.constant(self.vector, 0)
+        start = [zero] * (count * self.sets)
+        if not self.m.first:
+            start[:count] = self._stored()
+        total = self._along_k(start)
+        while len(total) > count:
+            half = len(total) // 2
+            total = [a + b for a, b in zip(total[:half], total[half:], strict=True)]
+        self._finish(total)
+        self.f.give()
+
+    def _row_pointers(self) -> list[tuple[Value, int]]:
+        """Per row of A a base and a known offset."""
+        a, step = self.arg["a"], self.m.a_row
+        if step is not None:
+            return [(a, r * step) for r in range(self.m.rows)]
+        return [(self.f.address(a, self.arg["lda"] * r, self.m.a), 0)
+                for r in range(self.m.rows)]
+
+    def _along_k(self, start: list[Value]) -> list[Value]:
+        """The loop over k, unrolled, and what remains."""
+        f, k, tail = self.f, self.arg["k"], self.m.tail
+        whole = k & -UNROLL if tail is None else k - tail
+        with f.loop(0, whole, UNROLL, start) as loop:
+            sums = list(loop.values)
+            bases = self._step_bases(loop.index)
+            for u in range(UNROLL):
+                self._multiply(sums, loop.index, u, bases)
+                self._prefetch(loop, u)
+            loop.carry(*sums)
+        sums = loop.results
+        if tail is None:
+            with f.loop(whole, k, 1, sums) as rest:
+                sums = list(rest.values)
+                self._multiply(sums, rest.index, 0, self._step_bases(rest.index))
+                rest.carry(*sums)
+            return rest.results
+        bases = self._step_bases(whole) if tail else []
+        for u in range(tail):
+            self._multiply(sums, whole, u, bases)
+        return sums
+
+    def _step_bases(self, index: Value) -> list[Value]:
+        """Pointers to B and to each distinct base of A at step `index`, where strides are known."""
+        f, m = self.f, self.m
+        b = f.address(self.arg["b"], index * (m.b_step or 0), m.b)
+        distinct = dict.fromkeys(base for base, _ in self.rows)
+        return [b, *(f.address(base, index * (m.a_step or 0), m.a) for base in distinct)]
+
+    def _multiply(self, sums: list[Value], index: Value, u: int, bases: Sequence[Value]) -> None:
+        """One step of k into one of the sets of sums."""
+        f, m = self.f, self.m
+        row = self._b_row(index, u, bases[0])
+        at = (u % self.sets) * m.rows * m.vectors
+        distinct = list(dict.fromkeys(base for base, _ in self.rows))
+        for r, (base, offset) in enumerate(self.rows):
+            if m.a_step is None:
+                item = f.address(base, (index + u) * self.arg["lda"] + offset, m.a)
+            else:
+                item = f.address(bases[1 + distinct.index(base)], offset + u * m.a_step, m.a)
+            a = f.splat(self._widen(f.load(m.a, item)), m.tile.lanes)
+            for j in range(m.vectors):
+                place = at + r * m.vectors + j
+                sums[place] = self._accumulate(a, row[j], sums[place])
+
+    def _b_row(self, index: Value, u: int, base: Value) -> list[Value]:
+        """The vectors of B at one step."""
+        f, m, kind = self.f, self.m, self.m.b.vector(self.m.tile.lanes)
+        if m.b_step is None:
+            base, offset = f.address(self.arg["b"], (index + u) * self.arg["ldb"], m.b), 0
+        else:
+            offset = u * m.b_step
+        return [self._widen(f.load(kind, base, offset + j * m.tile.lanes))
+                for j in range(m.vectors)]
+
+    def _accumulate(self, a: Value, b: Value, total: Value) -> Value:
+        return self.f.fma(a, b, total) if self.f.target.has_fma else a * b + total
+
+    def _widen(self, value: Value) -> Value:
+        return self.f.convert(value, self.m.accumulator)
+
+    def _prefetch(self, loop: Loop, u: int) -> None:
+        """Ask for B ahead of use: this panel's, or this tile's share of the next panel's."""
+        f, m, size = self.f, self.m, self.m.b.size
+        line = 64 // size
+        if m.ahead and m.b_step is not None:
+            for at in range(-(-u * m.b_step // line), -(-(u + 1) * m.b_step // line)):
+                f.prefetch(f.address(self.arg["b"], loop.index * m.b_step
+                                     + (at * line + m.ahead // size), m.b))
+        for j in range(u, m.spread, UNROLL):
+            f.prefetch(f.address(self.arg["next"],
+                                 loop.index * (m.spread * line // UNROLL) + j * line, m.b))
+
+    def _stored(self) -> list[Value]:
+        """The sums that an earlier block of k left in C."""
+        return [self._load(self.arg["c"], self.vector, self._in_c(r, j), j)
+                for r in range(self.m.rows) for j in range(self.m.vectors)]
+
+    def _in_c(self, row: int, j: int) -> Index:
+        ldc = self.m.ldc
+        base: Index = row * ldc if ldc is not None else self.arg["ldc"] * row
+        return base + j * self.m.tile.lanes
+
+    def _mask(self, j: int) -> Value | None:
+        if not self.m.masked:
+            return None
+        lanes = self.m.tile.lanes
+        return self.f.tail_mask(self.arg["left"] - j * lanes, lanes)
+
+    def _load(self, pointer: Value, kind: Type, offset: Index, j: int) -> Value:
+        mask = self._mask(j)
+        if mask is None:
+            return self.f.load(kind, pointer, offset)
+        return self.f.masked_load(kind, self.f.address(pointer, offset, kind.scalar), mask)
+
+    def _finish(self, sums: list[Value]) -> None:
+        """Epilogue, conversion and store; sums between blocks are stored as they are."""
+        f, m = self.f, self.m
+        shared = self._shared_operands() if m.last else {}
+        for r in range(m.rows):
+            for j in range(m.vectors):
+                value = sums[r * m.vectors + j]
+                if m.last:
+                    value = f.convert(self._transformed(value, r, j, shared), m.c)
+                self._store(value, r, j)
+
+    def _store(self, value: Value, r: int, j: int) -> None:
+        mask, at = self._mask(j), self._in_c(r, j)
+        if mask is None:
+            self.f.store(value, self.arg["c"], at)
+        else:
+            self.f.masked_store(value, self.f.address(self.arg["c"], at, value.type.scalar), mask)
+
+    def _shared_operands(self) -> dict[tuple[int, int], Value]:
+        """Operands that all rows share, by operand and vector."""
+        f, m, found = self.f, self.m, {}
+        for x, operand in enumerate(m.epilogue.operands if m.epilogue else ()):
+            pointer = self.arg[f"x{x}"]
+            for j in range(m.vectors):
+                if operand.kind == "column":
+                    kind = operand.type.vector(m.tile.lanes)
+                    found[x, j] = self._widen(self._load(pointer, kind, j * m.tile.lanes, j))
+                elif operand.kind == "scalar":
+                    found[x, j] = f.splat(self._widen(f.load(operand.type, pointer)), m.tile.lanes)
+        return found
+
+    def _transformed(self, value: Value, r: int, j: int,
+                     shared: dict[tuple[int, int], Value]) -> Value:
+        if self.m.epilogue is None:
+            return value
+        values = [shared[x, j] if (x, j) in shared else self._row_operand(x, r, j)
+                  for x in range(len(self.m.epilogue.operands))]
+        place = Place(self.arg["row"] + r, self.arg["column"] + j * self.m.tile.lanes)
+        return self.m.epilogue.emit(self.f, value, values, place)
+
+    def _row_operand(self, x: int, r: int, j: int) -> Value:
+        """An operand that differs by row."""
+        assert self.m.epilogue is not None
+        f, operand, pointer = self.f, self.m.epilogue.operands[x], self.arg[f"x{x}"]
+        if operand.kind == "row":
+            return f.splat(self._widen(f.load(operand.type, pointer, r)), self.m.tile.lanes)
+        kind = operand.type.vector(self.m.tile.lanes)
+        return self._widen(self._load(pointer, kind, self._in_c(r, j), j))

@@ -1,0 +1,256 @@
+"""Matrix products against NumPy in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import DTypeLike, NDArray
+
+from tests.backends.cpu.products import Product, canvas, untouched
+from treadle.backends.cpu.contraction import (
+    BatchAxis,
+    Epilogue,
+    ExtraOperand,
+    Matmul,
+    Place,
+    Prologue,
+    chunks_for,
+    emit_matmul,
+    pack,
+    tile_for,
+)
+from treadle.backends.cpu.contraction.pack import packed_elements
+from treadle.codegen.llvm import target
+from treadle.codegen.llvm.jit import assembly, spills
+from treadle.codegen.llvm.kernel import export
+from treadle.codegen.llvm.runtime import ThreadPool
+from treadle.codegen.llvm.text import BF16, F16, F32, F64, I64, Function, Module, Type, Value
+
+TILE = tile_for(target.host(), F32)
+Layout = Literal["packed", "rows", "columns"]
+DTYPES = {F16: np.float16, BF16: ml_dtypes.bfloat16, F32: np.float32, F64: np.float64}
+SHAPES = [(1, 16, 4), (1, 10, 3), (2, 33, 5), (3, 7, 64), (6, 32, 37), (7, 48, 100), (13, 77, 1030),
+          (32, 100, 96), (200, 24, 8), (1, 1, 1), (5, 300, 2)]
+
+
+def random(shape: tuple[int, ...], dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Reproducible normal numbers."""
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(dtype)
+
+
+def check(got: NDArray[Any], a: NDArray[Any], b: NDArray[Any], dtype: DTypeLike) -> None:
+    """Compare with the exact product within the bound of a sum of rounded products."""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    unit = float(ml_dtypes.finfo(dtype).eps)
+    working = float(np.finfo(np.float64 if dtype == np.float64 else np.float32).eps)
+    bound = np.abs(x) @ np.abs(y) * working * (4 + x.shape[-1]) + np.abs(x @ y) * unit + 1e-30
+    assert (np.abs(got.astype(np.float64) - x @ y) <= bound).all()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_packed(shape: tuple[int, int, int], dynamic: bool) -> None:
+    m, n, k = shape
+    a, b = random((m, k)), random((k, n))
+    c, whole = canvas(m, n, np.float32)
+    sizes = dict(m=m, n=n, k=k, ldc=whole.shape[1])
+    spec = Matmul("m", "n", "k", ldc="ldc") if dynamic else Matmul(m, n, k, ldc=whole.shape[1])
+    Product(spec)(a, pack(b, TILE), c, sizes=sizes)
+    check(c, a, b, np.float32)
+    assert untouched(whole, m, n)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+@pytest.mark.parametrize("a_transposed", [False, True])
+@pytest.mark.parametrize("shape", [(1, 10, 3), (7, 48, 100), (13, 77, 130)])
+def test_operands_are_read_where_they_lie(shape: tuple[int, int, int], a_transposed: bool,
+                                          layout: Layout, dynamic: bool) -> None:
+    m, n, k = shape
+    a, b = random((m, k)), random((k, n))
+    outer_a = np.full((k if a_transposed else m, (m if a_transposed else k) + 3), np.nan, "f")
+    outer_a[:, :-3] = a.T if a_transposed else a
+    outer_b = np.full((n if layout == "columns" else k, (k if layout == "columns" else n) + 5),
+                      np.nan, "f")
+    outer_b[:, :-5] = b.T if layout == "columns" else b
+    c, whole = canvas(m, n, np.float32)
+    known = (m, n, k, outer_a.shape[1], outer_b.shape[1], whole.shape[1])
+    names = ("m", "n", "k", "lda", "ldb", "ldc")
+    spec = Matmul(*(names if dynamic else known)[:3], b_layout=layout, a_transposed=a_transposed,
+                  **dict(zip(names[3:], (names if dynamic else known)[3:], strict=True)))
+    Product(spec)(outer_a, outer_b, c, sizes=dict(zip(names, known, strict=True)))
+    check(c, a, b, np.float32)
+    assert untouched(whole, m, n)
+
+
+@pytest.mark.parametrize("types", [
+    (F64, F64, F64), (F32, F16, F32), (F16, F16, F16), (BF16, BF16, BF16), (F32, BF16, F32),
+    (F16, F16, F32), (F16, F32, BF16)], ids=lambda t: "-".join(x.mangled for x in t))
+@pytest.mark.parametrize("shape", [(1, 40, 70), (9, 27, 33)])
+def test_element_types(types: tuple[Type, Type, Type], shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    ka, kb, kc = types
+    a, b = random((m, k), DTYPES[ka]), random((k, n), DTYPES[kb])
+    tile = tile_for(target.host(), F64 if ka == F64 else F32)
+    for layout, stored in (("packed", pack(b, tile)), ("rows", b), ("columns", b.T.copy())):
+        c, whole = canvas(m, n, DTYPES[kc])
+        Product(Matmul(m, n, k, ka, kb, kc, ldc=whole.shape[1], b_layout=layout))(a, stored, c)
+        check(c, a, b, DTYPES[kc])
+        assert untouched(whole, m, n)
+
+
+def test_a_long_sum_is_cut_into_blocks_of_k() -> None:
+    m, n, k = 16, 40, 9001
+    a, b = random((m, k)), random((k, n))
+    c = np.empty((m, n), np.float32)
+    Product(Matmul(m, n, k))(a, pack(b, TILE), c)
+    check(c, a, b, np.float32)
+
+
+def test_lines_a_page_apart_are_copied_first() -> None:
+    m, n, k = 40, 20, 1024
+    a, b = random((m, k)), random((k, n))
+    c = np.empty((m, n), np.float32)
+    Product(Matmul(m, n, k))(a, pack(b, TILE), c)
+    check(c, a, b, np.float32)
+    Product(Matmul(m, n, "k", lda=1024))(a, pack(b[:1000], TILE), c, sizes={"k": 1000})
+    check(c, a[:, :1000], b[:1000], np.float32)
+
+
+@pytest.mark.parametrize("shape", [(13, 77, 300), (1, 200, 64), (400, 20, 50)])
+def test_results_do_not_depend_on_chunks(shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    a, b = random((m, k)), pack(random((k, n)), TILE)
+    product, c = Product(Matmul(m, n, k)), np.empty((m, n), np.float32)
+    product(a, b, c, chunks=1)
+    first = c.tobytes()
+    for chunks in (2, 3, 7, 64):
+        c[:] = 0
+        product(a, b, c, chunks=chunks)
+        assert c.tobytes() == first
+
+
+def relu_of_scaled_sum(f: Function, value: Value, values: Sequence[Value], place: Place) -> Value:
+    """max(scale * row * x + bias + residual, 0)."""
+    del place
+    bias, residual, row, scale = values
+    return f.maximum(f.fma(value, row * scale, bias + residual), 0.0)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("shape", [(1, 10, 3), (7, 32, 20), (14, 45, 2100)])
+def test_epilogue(shape: tuple[int, int, int], dynamic: bool) -> None:
+    m, n, k = shape
+    a, b, c = random((m, k)), random((k, n)), np.empty((m, n), np.float32)
+    bias, residual, row = random((n,)), random((m, n), np.float16), random((m,))
+    scale = np.array([0.25], np.float64)
+    epilogue = Epilogue("relu_of_scaled_sum", (
+        ExtraOperand("bias", "column"), ExtraOperand("residual", "matrix", F16),
+        ExtraOperand("row", "row"), ExtraOperand("scale", "scalar", F64)), relu_of_scaled_sum)
+    spec = Matmul("m" if dynamic else m, n, k, epilogue=epilogue)
+    Product(spec)(a, pack(b, TILE), c, [bias, residual, row, scale], {"m": m})
+    want = a.astype("d") @ b * row[:, None] * 0.25 + bias + residual.astype("d")
+    np.testing.assert_allclose(c, np.maximum(want, 0), atol=1e-5 * k**0.5, rtol=1e-5)
+
+
+def test_an_epilogue_knows_its_place() -> None:
+    def mark(f: Function, value: Value, values: Sequence[Value], place: Place) -> Value:
+        del values
+        first = f.convert(f.cast("trunc", place.row * 1000 + place.column, I64), F32)
+        lanes = f.convert(f.iota(I64.vector(value.type.lanes)), F32)
+        return f.splat(first, value.type.lanes) + lanes
+
+    m, n, k = 20, 50, 4
+    c = np.empty((m, n), np.float32)
+    product = Product(Matmul(m, n, k, epilogue=Epilogue("mark", (), mark)))
+    product(random((m, k)), pack(random((k, n)), TILE), c)
+    np.testing.assert_array_equal(c, np.arange(m)[:, None] * 1000 + np.arange(n))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_prologue(transposed: bool) -> None:
+    def normalise(f: Function, value: Value, values: Sequence[Value], place: Place) -> Value:
+        del f, place
+        mean, gain = values
+        return (value - mean) * gain
+
+    m, n, k = 29, 18, 45
+    a, b, c = random((m, k)), random((k, n)), np.empty((m, n), np.float32)
+    mean, gain = random((m,)), random((k,))
+    prologue = Prologue("normalise", (ExtraOperand("mean", "row"),
+                                      ExtraOperand("gain", "column")), normalise)
+    spec = Matmul(m, n, k, a_transposed=transposed, prologue=prologue)
+    stored = a.T.copy() if transposed else a
+    Product(spec)(stored, pack(b, TILE), c, [mean, gain])
+    np.testing.assert_allclose(c, (a.astype("d") - mean[:, None]) * gain @ b, atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", ["packed", "rows", "columns"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_batches_broadcast(layout: Layout, dynamic: bool) -> None:
+    m, n, k = 5, 20, 12
+    a, b = random((2, 1, 3, m, k)), random((1, 4, 3, k, n))
+    c = np.zeros((2, 4, 3, m, n), np.float32)
+    stored = {"packed": pack(b, TILE), "rows": b, "columns": b.swapaxes(-1, -2).copy()}[layout]
+    size = packed_elements(k, n, TILE) if layout == "packed" else k * n
+    axes = (BatchAxis(2, 3 * m * k, 0, 12 * m * n), BatchAxis(4, 0, 3 * size, 3 * m * n),
+            BatchAxis("heads" if dynamic else 3, m * k, "sb" if dynamic else size, m * n))
+    spec = Matmul("m" if dynamic else m, n, k, b_layout=layout, batch=axes)
+    for chunks in (1, 5):
+        c[:] = 0
+        Product(spec)(a, stored, c, sizes={"m": m, "heads": 3, "sb": size}, chunks=chunks)
+        np.testing.assert_allclose(c, a.astype("d") @ b, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(0, 16, 4), (4, 0, 4), (4, 20, 0)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_empty(shape: tuple[int, int, int], dynamic: bool) -> None:
+    m, n, k = shape
+    a, b, c = random((m, k)), random((k, n)), np.full((m, n), 7, np.float32)
+    spec = Matmul("m", "n", "k") if dynamic else Matmul(m, n, k)
+    Product(spec)(a, pack(b, TILE), c, sizes=dict(m=m, n=n, k=k))
+    np.testing.assert_array_equal(c, a @ b)
+
+
+def test_many_threads_give_the_same_bytes() -> None:
+    from tests.backends.cpu import products
+
+    m, n, k = 90, 333, 200
+    a, b = random((m, k)), pack(random((k, n)), TILE)
+    product, c = Product(Matmul(m, n, k, b=F32, a=F32)), np.empty((m, n), np.float32)
+    product(a, b, c)
+    first, alone = c.tobytes(), products.ALONE
+    try:
+        products.ALONE = ThreadPool(3)
+        for _ in range(50):
+            c[:] = 0
+            product(a, b, c, chunks=11)
+            assert c.tobytes() == first
+    finally:
+        products.ALONE.close()
+        products.ALONE = alone
+
+
+@pytest.mark.parametrize("on", [target.AVX2, target.AVX512, target.NEON, target.host()],
+                         ids=lambda t: t.cpu)
+@pytest.mark.parametrize("spec", [
+    Matmul(128, 768, 768), Matmul("m", 768, 768), Matmul(128, 100, 768, b_layout="rows"),
+    Matmul(64, 64, 64, F64, F64, F64), Matmul(128, 768, 768, b=F16)],
+    ids=["f32", "dynamic", "rows", "f64", "f16"])
+def test_tiles_stay_in_registers(on: target.Target, spec: Matmul) -> None:
+    module = Module(on)
+    export(module, [emit_matmul(module, spec, "product")])
+    found = spills(assembly(module.text(), on))
+    tiles = {name: s for name, s in found.items() if name.startswith("tile")}
+    assert tiles
+    assert not {name: s for name, s in tiles.items() if s.moves}
+
+
+def test_chunks_follow_the_sizes() -> None:
+    assert chunks_for(Matmul(1, 16, 16), TILE, {}) == 1
+    assert chunks_for(Matmul("m", 4096, 4096), TILE, {"m": 512}) == 256
+    assert chunks_for(Matmul(128, 768, 768), TILE, {}) == -(-768 // TILE.columns)
