@@ -1,0 +1,191 @@
+"""Prints loop IR as LLVM IR: an item runs on one vector, a chunk is a range of items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from ...loops.ir import Axis, Check, Loop, Stmt, Store
+from ...loops.ir import Kernel as LoopKernel
+from ...loops.schedule import Schedule, is_map, tip
+from .kernel import Kernel
+from .loop_values import Index, Parts, Slot, Values
+from .text import I64, PTR, Module, Value
+
+State: TypeAlias = "list[list[Parts] | None]"
+"""Per accumulator in flight, per reduction, the components; None before the first step."""
+
+
+def emit_loops(module: Module, kernel: LoopKernel, schedule: Schedule, name: str) -> Kernel:
+    """Write a kernel. Its words: the buffers' addresses, then the sizes."""
+    words = [*((b.name, PTR) for b in kernel.buffers), *((w, I64) for w in kernel.words)]
+    made = Kernel(module, name, words)
+    _Walk(kernel, schedule, made).run()
+    made.finish()
+    return made
+
+
+class _Walk(Values):
+    """Walks a kernel once, statement by statement."""
+
+    def run(self) -> None:
+        """Items are the par loops flattened, times blocks of the lanes loop of a map."""
+        chain: list[Axis] = []
+        body: tuple[Stmt, ...] = self.k.body
+        while len(body) == 1 and isinstance(body[0], Loop) and body[0].kind == "par":
+            chain.append(body[0].axis)
+            body = body[0].body
+        assert body == tip(self.k)
+        block = self.s.block if is_map(self.k) else 0
+        extents = [self.size(a.extent) for a in chain]
+        blocks: Index = 1
+        if block:
+            assert isinstance(body[0], Loop)
+            n = self.size(body[0].axis.extent)
+            blocks = self.arith("udiv", self.arith("add", n, block - 1), block)
+        total = blocks
+        for n in extents:
+            total = self.arith("mul", total, n)
+        low, high = self.out.share(total)
+        with self.f.loop(low, high) as at, self.scope():
+            self._item(at.index, chain, extents, blocks, body, block)
+
+    def _item(self, item: Value, chain: list[Axis], extents: list[Index], blocks: Index,
+              body: Sequence[Stmt], block: int) -> None:
+        part = self.arith("urem", item, blocks)
+        rest = self.arith("udiv", item, blocks)
+        for d in reversed(range(len(chain))):
+            self.place[chain[d]] = self.arith("urem", rest, extents[d]) if d else rest
+            rest = self.arith("udiv", rest, extents[d]) if d else rest
+        for s in body:
+            if isinstance(s, Loop) and s.kind == "lanes":
+                low = self.arith("mul", part, block) if block else 0
+                high = self.size(s.axis.extent)
+                if block:
+                    high = self.arith("min", high, self.arith("add", low, block))
+                self._lanes(s, low, high)
+            else:
+                self._statement(s, [None])
+
+    # Statements
+
+    def _statement(self, s: Stmt, slots: Sequence[Slot | None]) -> None:
+        if isinstance(s, Loop):
+            if s.kind == "lanes":
+                self._lanes(s, 0, self.size(s.axis.extent))
+            else:
+                self._sequence(s, slots)
+        elif isinstance(s, Store):
+            for slot in slots:
+                self.store(s, slot)
+        else:
+            for slot in slots:
+                self._check(s, slot)
+
+    def _check(self, s: Check, slot: Slot | None) -> None:
+        """Leave with an error if a lane is bad: the first such lane tells its value."""
+        f = self.f
+        bad, value = self.value(s.bad, slot), self.value(s.value, slot)
+        width = bad.type.lanes
+        if slot is not None and slot.mask is not None and width:
+            bad = bad & slot.mask
+        found, told = bad, value
+        if width:
+            found = f.reduce(bad, lambda a, b: a | b)
+        fail, go = f.label("fail"), f.label("go")
+        f.branch(found, fail, go)
+        f.start(fail)
+        if width:
+            told = f.extract(self.widen(value, width), width - 1)
+            for lane in reversed(range(width - 1)):
+                told = f.select(f.extract(bad, lane),
+                                f.extract(self.widen(value, width), lane), told)
+        self.out.fail(s.code, told)
+        f.start(go)
+
+    def _sequence(self, loop: Loop, slots: Sequence[Slot | None]) -> None:
+        """In order; every slot carries its own accumulators."""
+        self.hoist(loop, slots)
+        if self.varying:
+            self.varying.update(loop.accs)
+        carry = [v for s in slots for a in loop.accs
+                 for v in self.identity(a, s.width if s else 1)]
+        with self.f.loop(0, self.size(loop.axis.extent), 1, carry) as at, self.scope():
+            self.place[loop.axis] = at.index
+            for s in loop.body:
+                self._statement(s, slots)
+            at.carry(*self._step(loop, list(at.values), slots))
+        del self.place[loop.axis]
+        flow = iter(at.results)
+        for slot in slots:
+            for a in loop.accs:
+                self.publish(a, tuple([next(flow) for _ in a.values]), slot)
+
+    def _step(self, loop: Loop, state: list[Value], slots: Sequence[Slot | None]) -> list[Value]:
+        """The accumulators after one more step."""
+        flow, out = iter(state), list[Value]()
+        for slot in slots:
+            for a in loop.accs:
+                out += self.accumulate(a, tuple([next(flow) for _ in a.values]), slot)
+        return out
+
+    def _lanes(self, loop: Loop, low: Index, high: Index) -> None:
+        """Written out in slots, or looped: unrolled, then single vectors, then the rest."""
+        self.lane, before = loop.axis, self.varying
+        self.varying = {loop.axis}
+        self.hoist(loop, [None])
+        state = self._written_out(loop, high) if self.s.slots else self._looped(loop, low, high)
+        for k, a in enumerate(loop.accs):
+            self.publish(a, self.finish(a, [s[k] for s in state if s is not None]), None)
+        self.lane, self.varying = None, before
+
+    def _written_out(self, loop: Loop, high: Index) -> State:
+        state: State = [None] * min(self.s.unroll, self.s.slots)
+        v = self.s.vector
+        for n in range(self.s.slots):
+            slot = self.written.get((loop.axis, n))
+            if slot is None:
+                whole = isinstance(high, int) and (n + 1) * v <= high
+                mask = None if whole else self.mask(n * v, high, v)
+                slot = self.written[loop.axis, n] = Slot(n * v, v, mask)
+            for s in loop.body:
+                self._statement(s, [slot])
+            j = n % len(state)
+            old = state[j]
+            state[j] = [tuple(self.accumulate(a, old[k] if old else None, slot))
+                        for k, a in enumerate(loop.accs)]
+        return state
+
+    def _looped(self, loop: Loop, low: Index, high: Index) -> State:
+        v, u = self.s.vector, self.s.unroll
+        span = self.arith("sub", high, low)
+        cuts = [low, *(self.arith("add", low, self.arith("mul", self.arith("udiv", span, k), k))
+                       for k in (u * v, v)), high]
+        state: State = [None] * u
+        state = self._phase(loop, (cuts[0], cuts[1]), u, v, state, high)
+        state = self._phase(loop, (cuts[1], cuts[2]), 1, v, state, high)
+        if v == 1:
+            return state
+        return self._phase(loop, (cuts[2], cuts[3]), 1, v if self.s.masked else 1, state, high,
+                           tail=True)
+
+    def _phase(self, loop: Loop, span: tuple[Index, Index], count: int, width: int, state: State,
+               end: Index, tail: bool = False) -> State:
+        """One of the loops of a looped lanes loop; it carries what the others carried."""
+        low, high = span
+        if isinstance(low, int) and isinstance(high, int) and low >= high:
+            return state
+        alone = tail and width == 1
+        live: State = [None] if alone else state[:count]
+        carry = [v for st in live for k, a in enumerate(loop.accs)
+                 for v in (st[k] if st else self.identity(a, width))]
+        with self.f.loop(low, high, count * width, carry) as at, self.scope():
+            bases = [self.arith("add", at.index, u * width) for u in range(count)]
+            masked = tail and width > 1
+            slots = [Slot(b, width, self.mask(b, end, width) if masked else None) for b in bases]
+            for s in loop.body:
+                self._statement(s, slots)
+            at.carry(*self._step(loop, list(at.values), slots))
+        flow = iter(at.results)
+        new: State = [[tuple([next(flow) for _ in a.values]) for a in loop.accs] for _ in live]
+        return [*state, *new] if alone else [*new, *state[count:]]

@@ -1,0 +1,1 @@
+"""The loop IR: kernels as loops over strided buffers, whatever prints them."""

@@ -1,0 +1,1 @@
+"""Kernel families as loop IR; nothing here knows a target."""

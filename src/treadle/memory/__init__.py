@@ -1,0 +1,1 @@
+"""Where every value lives: strided views, lifetimes, and an arena with offsets by binding."""
