@@ -138,8 +138,8 @@ def draw(type_: TensorType, sample: Sample, rng: np.random.Generator) -> Array:
     shape, dtype = cast("tuple[int, ...]", type_.shape), type_.dtype
     low, high = sample.low, sample.high
     if dtype.sort in ("int", "uint"):
-        low = max(low, 0) if dtype.sort == "uint" else low
-        drawn = rng.integers(int(np.ceil(low)), int(np.floor(high)), shape, endpoint=True)
+        first = int(np.ceil(max(low, 0) if dtype.sort == "uint" else low))
+        drawn = rng.integers(first, max(first, int(np.floor(high))), shape, endpoint=True)
         return drawn.astype(np_dtype(dtype))
     if dtype.sort == "bool":
         return rng.random(shape) < 0.5

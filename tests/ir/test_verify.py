@@ -57,9 +57,17 @@ def _capture_out_of_scope() -> Graph:
 
 
 def _inner_value_read_outside() -> Graph:
-    return parse_graph("graph g(%x: f32[]) {\n  %1: f32[] = neg(%x) body=graph b() captures(%x) {\n"
-                       "    %2: f32[] = neg(%x)\n    return %2\n  }\n"
-                       "  %3: f32[] = neg(%2)\n  return %3\n}")
+    return parse_graph("""graph g(%x: f32[]) {
+      %1: f32[] = while(%x) {max_iterations=1, fresh=""} body=graph b(%a: f32[]) {
+        %2: f32[] = neg(%a)
+        return %2
+      } cond=graph c(%c: f32[]) {
+        %3: bool[] = isnan(%c)
+        return %3
+      }
+      %4: f32[] = neg(%2)
+      return %4
+    }""")
 
 
 def _output_names() -> Graph:
@@ -128,6 +136,10 @@ def _refused() -> Graph:
                        " return %1\n}")
 
 
+def _text(line: str) -> Callable[[], Graph]:
+    return lambda: parse_graph(f"graph g(%x: f32[4,4], %p: bool[]) {{\n  {line}\n  return %1\n}}")
+
+
 BROKEN: dict[str, tuple[Callable[[], Graph], str]] = {
     "order": (_swapped, "mul reads %?: f32[n,4], neither made"),
     "foreign output": (_foreign, "graph g lists other captures than the values it reads"),
@@ -145,6 +157,20 @@ BROKEN: dict[str, tuple[Callable[[], Graph], str]] = {
     "type": (_wrong_type, "neg claims f32[5] but its rule gives f32[4]"),
     "outputs": (_too_few_outputs, "map claims f32[4] but its rule gives f32[4], f32[4]"),
     "operator": (_unknown_operator, "there is no operator 'nag'"),
+    "operand count": (_text("%1: f32[4,4] = add(%x)"), "add: it takes 2 operands (a, b), got 1"),
+    "variadic count": (_text('%1: f32[4,4] = concat() {axis=0}'), "concat"),
+    "optional": (_text("%1: f32[4,4] = neg(%x, mask=%x)"),
+                 "neg: its optional operands are none, in this order, got mask"),
+    "optional order": (_text("%1: f32[4,4] = clip(%x, hi=%x, lo=%x)"),
+                       "clip: its optional operands are lo, hi, in this order, got hi, lo"),
+    "attribute missing": (_text("%1: f32[4,4] = softmax(%x)"),
+                          "softmax: it lacks the attribute axis"),
+    "attribute unknown": (_text("%1: f32[4,4] = neg(%x) {axis=0}"),
+                          "neg: it does not know the attribute axis"),
+    "attribute type": (_text('%1: f32[4,4] = softmax(%x) {axis="x"}'),
+                       "softmax: attribute axis='x' is not int"),
+    "region": (_text('%1: f32[4,4] = if(%p) {fresh=""} then=graph t() captures(%x) '
+                     "{ return %x }"), "if: it lacks the region orelse"),
     "refused": (_refused, "add(f32[4], f32[3]): [4] and [3] do not broadcast"),
 }
 

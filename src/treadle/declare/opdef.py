@@ -365,7 +365,10 @@ def wide(x: Value) -> Value:
 
 def infer(node: Node) -> Sequence[TensorType]:
     """Output types of any node; the rule that `verify` takes."""
-    return find(node.op).infer_node(node)
+    op = find(node.op)
+    if problem := op.schema.misfit(node):
+        raise OperatorError(f"{node.op}: {problem}")
+    return op.infer_node(node)
 
 
 def find(name: str) -> OpDef:

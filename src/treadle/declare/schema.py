@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import DeclarationError, OperatorError
 from ..ir.dims import Dim
-from ..ir.graph import Attr, Blob, Value
+from ..ir.graph import Attr, Blob, Node, Value
 from ..ir.types import DType
 from .arrays import Array, blob
 
@@ -105,6 +105,24 @@ class Schema:
     def keywords(self) -> set[str]:
         """Every keyword a call may give."""
         return {*self.optional, *self.regions, *self.attrs}
+
+    def misfit(self, node: Node) -> str:
+        """Why a node that no call has made, such as one read from text, is not of this schema."""
+        n, want = len(node.inputs) - len(node.keys), len(self.operands)
+        if n < want - self.variadic or (n > want and not self.variadic):
+            return f"it takes {want} operands ({', '.join(self.operands)}), got {n}"
+        if tuple([k for k in self.optional if k in node.keys]) != node.keys:
+            return (f"its optional operands are {', '.join(self.optional) or 'none'}, in this "
+                    f"order, got {', '.join(node.keys)}")
+        for what, own, given in (("region", set(self.regions), set(node.regions)),
+                                 ("attribute", set(self.attrs), set(node.attrs))):
+            if own != given:
+                word = "lacks" if own - given else "does not know"
+                return f"it {word} the {what} {min(own - given or given - own)}"
+        for name, spec in self.attrs.items():
+            if not spec.check(node.attrs[name]):
+                return f"attribute {name}={node.attrs[name]!r} is not {spec.annotation}"
+        return ""
 
 
 def read_schema(fn: FunctionType) -> Schema:
