@@ -7,11 +7,19 @@ used: importing this package loads neither onnx nor a code generator.
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from . import errors, ops
+    from .api import devices, load, trace
+    from .errors import TreadleError
+    from .runtime.executable import Executable
+    from .runtime.model import Model
 
 __version__ = "0.1.0"
 _PUBLIC = {"load": ".api", "trace": ".api", "devices": ".api", "Model": ".runtime.model",
            "Executable": ".runtime.executable", "TreadleError": ".errors"}
-__all__ = ["Executable", "Model", "TreadleError", "devices", "load", "trace"]
+__all__ = ["Executable", "Model", "TreadleError", "devices", "errors", "load", "ops", "trace"]
 
 
 def __getattr__(name: str) -> object:
@@ -23,4 +31,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "errors", "ops"]
+    return list(__all__)

@@ -215,11 +215,25 @@ def _div(a: Size, b: Size) -> Size:
             if q := _quotient(mono, c, by, d):
                 exact[q[0]] = exact.get(q[0], 0) + q[1]
                 del rest[mono]
+    if isinstance(b, int):
+        whole, rest[()] = divmod(rest.get((), 0), b)
+        exact[()] = exact.get((), 0) + whole
     left = _intern(rest)
     if isinstance(left, int) and isinstance(b, int):
         return _add(_intern(exact), left // b, 1)
-    return _intern(exact) if left == 0 else _add(
-        _intern(exact), _intern({(Atom("//", "", (left, b)),): 1}), 1)
+    return _intern(exact) if left == 0 else _add(_intern(exact), _floor_of(left, b), 1)
+
+
+def _floor_of(a: Size, b: Size) -> Size:
+    """The opaque quotient; (x // c + d) // b is (x + c d) // (b c) for numbers b and c."""
+    if isinstance(a, Dim) and isinstance(b, int):
+        inner = [(m, c) for m, c in a.terms if m]
+        if len(inner) == 1 and inner[0][1] == 1 and len(inner[0][0]) == 1:
+            atom = inner[0][0][0]
+            if atom.op == "//" and isinstance(atom.args[1], int):
+                x, c = atom.args
+                return _div(x + c * _poly(a).get((), 0), b * c)
+    return _intern({(Atom("//", "", (a, b)),): 1})
 
 
 def cdiv(a: Size, b: Size) -> Size:
