@@ -92,3 +92,64 @@ def couple_probabilities(r: np.ndarray) -> list[np.ndarray]:
             prob_a=np.full(len(pairs), -1, np.float32),
             prob_b=np.zeros(len(pairs), np.float32))[1][0])
     return [np.stack(rows)]
+
+
+KINDS = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+
+
+def _trees(operands: tuple[np.ndarray, ...], what: str) -> dict[str, object]:
+    """The attributes of version 3 for tables as our operators take them."""
+    feature, split, yes, no, mode, missing, roots, target, weight = operands
+    out: dict[str, list[object]] = {k: [] for k in (
+        "nodes_treeids", "nodes_nodeids", "nodes_featureids", "nodes_values", "nodes_modes",
+        "nodes_truenodeids", "nodes_falsenodeids", "nodes_missing_value_tracks_true",
+        f"{what}_treeids", f"{what}_nodeids", f"{what}_ids", f"{what}_weights")}
+
+    def visit(tree: int, at: int, number: int) -> int:
+        """Write the node or leaf `at` as `number`; the next free number."""
+        rows = len(out["nodes_nodeids"])
+        row = [0, 0.0, "LEAF", 0, 0, 0] if at < 0 else [
+            int(feature[at]), float(split[at]), KINDS[mode[at]], number + 1, 0, int(missing[at])]
+        for key, value in zip(("nodes_treeids", "nodes_nodeids", "nodes_featureids",
+                               "nodes_values", "nodes_modes", "nodes_truenodeids",
+                               "nodes_falsenodeids", "nodes_missing_value_tracks_true"),
+                              [tree, number, *row], strict=True):
+            out[key].append(value)
+        if at < 0:
+            for t, w in zip(target[-1 - at], weight[-1 - at], strict=True):
+                for key, value in zip(("treeids", "nodeids", "ids", "weights"),
+                                      (tree, number, int(t), float(w)), strict=True):
+                    out[f"{what}_{key}"].append(value)
+            return number + 1
+        after = visit(tree, int(yes[at]), number + 1)
+        out["nodes_falsenodeids"][rows] = after
+        return visit(tree, int(no[at]), after)
+
+    for tree, root in enumerate(roots):
+        visit(tree, int(root), 0)
+    return dict(out)
+
+
+def tree_ensemble(x: np.ndarray, *operands: np.ndarray, base: np.ndarray | None = None,
+                  targets: int, aggregate: str = "SUM", transform: str = "NONE"
+                  ) -> list[np.ndarray]:
+    return _run("TreeEnsembleRegressor", [x], n_targets=targets, aggregate_function=aggregate,
+                post_transform=transform, base_values=None if base is None else base.tolist(),
+                **_trees(operands, "target"))
+
+
+def tree_scores(x: np.ndarray, *operands: np.ndarray, outputs: int, aggregate: str
+                ) -> list[np.ndarray]:
+    """The scores; a leaf gave one where the smallest shift of all weights moves it."""
+    scores = tree_ensemble(x, *operands, targets=outputs, aggregate=aggregate)[0]
+    moved = tree_ensemble(x, *operands[:-1], operands[-1] + 1, targets=outputs,
+                          aggregate=aggregate)[0]
+    return [scores, moved != scores]
+
+
+def tree_classifier(x: np.ndarray, *operands: np.ndarray, base: np.ndarray | None = None,
+                    classes: int, level: float | None = None, transform: str = "NONE"
+                    ) -> list[np.ndarray]:
+    return _run("TreeEnsembleClassifier", [x], outputs=2, post_transform=transform,
+                base_values=None if base is None else base.tolist(),
+                classlabels_int64s=list(range(max(classes, 2))), **_trees(operands, "class"))
