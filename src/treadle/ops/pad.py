@@ -1,4 +1,4 @@
-"""Margins, rotation, and blocks between depth and space."""
+"""Margins, rotation, reversal, and blocks between depth and space."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import numpy as np
 
 from ..declare.arrays import Array, ints
 from ..declare.kinds import composite, linear, structured
-from ..declare.schema import known, sample
+from ..declare.opdef import cast_value
+from ..declare.schema import arr, known, sample
 from ..errors import Declined, OperatorError
 from ..ir.dims import Size
 from ..ir.graph import Value
 from ..ir.types import I64, Shape, TensorType, axis_of, shape_text
+from .compare import lt, where
 from .extents import with_axis, zeros
-from .gather import put_back
-from .generate import range_
+from .gather import put_back, take_along
+from .generate import iota, range_
 from .movement import reshape, transpose
 from .reduce import sum_
 
@@ -114,6 +116,27 @@ def roll(x: Array, *, shift: Size, axis: int) -> Array:
     """Rotate an axis: element i goes to i + shift, modulo the size (numpy.roll)."""
     (by,) = ints((shift,))
     return np.roll(x, by % max(x.shape[axis], 1), axis)
+
+
+@composite(samples=[
+    known([[0.0, 4.0], [1.0, 5.0], [2.0, 6.0]], [3, 2],
+          expect=[[[2.0, 5.0], [1.0, 4.0], [0.0, 6.0]]]),
+    known([[0, 1, 2], [4, 5, 6]], arr([1, 2], "i32"), time_axis=1, batch_axis=0,
+          expect=[[[0, 1, 2], [5, 4, 6]]]),
+    sample("f32[3,2,4]", "i64[4]", time_axis=1, batch_axis=2, low=0, high=2)])
+def reverse_sequence(x: Value, lengths: Value, *, time_axis: int = 0, batch_axis: int = 1
+                     ) -> Value:
+    """The first lengths[n] steps of each batch entry in reverse order, the rest as it is (ONNX)."""
+    time, batch = axis_of(time_axis, x.type.rank), axis_of(batch_axis, x.type.rank)
+    if time == batch or lengths.shape != (x.shape[batch],) or lengths.dtype.sort not in (
+            "int", "uint"):
+        raise OperatorError(f"{lengths.type} does not hold a length for each entry of axis "
+                            f"{batch_axis} of {x.type}")
+    shape = tuple([s if i == batch else 1 for i, s in enumerate(x.shape)])
+    ends = reshape(cast_value(lengths, I64), shape=shape)
+    step = iota(shape=tuple([s if i == time else 1 for i, s in enumerate(x.shape)]), axis=time,
+                dtype=I64)
+    return take_along(x, where(lt(step, ends), ends - 1 - step, step), axis=time)
 
 
 def _nchw(x: Value, block: int) -> Shape:

@@ -8,7 +8,7 @@ from ....declare.content import content, sizes_of
 from ....declare.opdef import REGISTRY, cast_value
 from ....errors import Declined, ImportFailure, OperatorError
 from ....ir.graph import Value
-from ....ir.types import BOOL
+from ....ir.types import BOOL, TensorType
 from ..context import Context
 from ..importing import RegionImporter
 from ..registry import importer
@@ -39,22 +39,39 @@ def loop(ctx: Context, trip: Value | None, cond: Value | None, *carried: Value |
         raise Declined("Loop with an absent carried value")
     count = None if trip is None else sizes_of(trip)
     length = count[0] if count and cond is None else None
-    return REGISTRY["loop"](held, trip=_scalar(trip), keep_going=_scalar(cond),
-                            body=_loop_body(body, cond is not None), length=length,
-                            fresh=ctx.fresh("loop"))
+    def made(declared: bool) -> object:
+        return REGISTRY["loop"](held, trip=_scalar(trip), keep_going=_scalar(cond),
+                                body=_loop_body(body, cond is not None, declared),
+                                length=length, fresh=ctx.fresh("loop"))
+
+    try:
+        return made(False)
+    except (ImportFailure, OperatorError):
+        return made(True)  # sizes that only the file states may be what is missing
 
 
 def _scalar(x: Value | None) -> Value | None:
     return None if x is None else op("reshape", x, shape=())
 
 
-def _loop_body(body: RegionImporter, conditional: bool) -> Callable[..., tuple[Value, ...]]:
+def _loop_body(body: RegionImporter, conditional: bool, declared: bool
+               ) -> Callable[..., tuple[Value, ...]]:
     def run(index: Value, go: Value, *values: Value) -> tuple[Value, ...]:
         out = body(index, go, *values)
+        if declared:
+            out = tuple([_stated(v, body.output_type(i)) for i, v in enumerate(out)])
         flag = op("reshape", cast_value(out[0], BOOL), shape=()) if conditional else go
         return (flag, *out[1:])
 
     return run
+
+
+def _stated(x: Value, t: TensorType | None) -> Value:
+    """`x` with the numbers that its declared type gives for symbolic sizes, checked by the run."""
+    if t is None or t.rank != x.type.rank or x.dtype.sort == "host":
+        return x
+    shape = tuple([b if isinstance(b, int) else a for a, b in zip(x.shape, t.shape, strict=True)])
+    return x if shape == x.shape else op("reshape", x, shape=shape)
 
 
 @importer("Scan", since=9)

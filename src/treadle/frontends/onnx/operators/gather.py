@@ -38,3 +38,10 @@ def scatter_nd(ctx: Context, x: Value, indices: Value, updates: Value, *,
                reduction: str = "none") -> Value:
     """Write slices named by index tuples."""
     return op("scatter_nd", x, indices, updates, reduction=reduction)
+
+
+@importer("ReverseSequence", since=10)
+def reverse_sequence(ctx: Context, x: Value, lengths: Value, *, batch_axis: int = 1,
+                     time_axis: int = 0) -> Value:
+    """Each sequence of a batch backwards, up to its length."""
+    return op("reverse_sequence", x, lengths, batch_axis=batch_axis, time_axis=time_axis)
