@@ -1,13 +1,15 @@
-"""Optimizers of ai.onnx.preview.training: one node updates any number of tensors."""
+"""Gradients and optimizers of ai.onnx.preview.training."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from ....errors import Declined
-from ....ir.graph import Value
+from ....ir.graph import Value, current
 from ....ops.optimizers import adagrad_update, adam_update, momentum_update
+from ....transforms.grad import backward, full, or_zeros
 from ..context import Context
+from ..importing import BodyImporter
 from ..registry import importer
 
 TRAINING = "ai.onnx.preview.training"
@@ -15,7 +17,7 @@ TRAINING = "ai.onnx.preview.training"
 
 def _each(update: Callable[[Sequence[Value]], tuple[Value, ...]], operands: Sequence[Value],
           kinds: int) -> list[Value]:
-    """Outputs grouped as the operands are: all tensors, then all of each kind of state."""
+    """One update for each tensor; all tensors come first, then all of each kind of state."""
     if not operands or len(operands) % kinds:
         raise Declined(f"{len(operands)} operands, which are no groups of {kinds}")
     n = len(operands) // kinds
@@ -50,3 +52,19 @@ def momentum(ctx: Context, rate: Value, t: Value, *operands: Value, alpha: float
     return _each(lambda row: momentum_update(rate, t, *row, alpha=alpha, beta=beta,
                                              norm=norm_coefficient,
                                              nesterov=mode == "nesterov"), operands, 3)
+
+
+@importer("Gradient", domain=TRAINING)
+def gradient(ctx: Context, *inputs: Value, xs: tuple[str, ...], y: str, zs: tuple[str, ...] = ()
+             ) -> object:
+    """Gradients of the sum of y with respect to the tensors xs, where the graph computes them."""
+    assert isinstance(ctx, BodyImporter)
+    try:
+        target, *named = (ctx.scope.find(name) for name in (y, *xs, *zs))
+    except KeyError as e:
+        raise Declined(f"Gradient of {e}, which the graph does not compute before it") from None
+    if list(inputs) != named or target is None:
+        raise Declined("Gradient at other tensors than those that xs and zs name")
+    nodes = list(current().graph.nodes)
+    found = backward(nodes, {target: full(1.0, target.type)}, inputs[:len(xs)])
+    return [or_zeros(found.get(x), x.type) for x in inputs[:len(xs)]]
