@@ -30,6 +30,43 @@ def acosh(x: E, /) -> E:
     """Inverse hyperbolic cosine; NaN below 1."""
 
 
+def adagrad_update(
+    rate: H,
+    t: H | float,
+    x: H | float,
+    g: H | float,
+    h: H | float,
+    /,
+    *,
+    decay: float = 0.0,
+    eps: float = 1e-06,
+    norm: float = 0.0,
+) -> H | tuple[H, ...]:
+    """One step of Adagrad: x and the sum h of squared gradients (Duchi et al., JMLR 12, 2011)."""
+
+
+def adam_update(
+    rate: H,
+    t: H | float,
+    x: H | float,
+    g: H | float,
+    v: H | float,
+    h: H | float,
+    /,
+    *,
+    alpha: float = 0.9,
+    beta: float = 0.999,
+    eps: float = 1e-06,
+    norm: float = 0.0,
+    post: float = 0.0,
+) -> H | tuple[H, ...]:
+    """One step of Adam: x, and the running means v and h of the gradient and its square.
+
+    After the first step the rate is corrected by sqrt(1 - beta^T) / (1 - alpha^T); at last x is
+    scaled by 1 - `post` (1412.6980).
+    """
+
+
 def add(a: E, b: E | float, /) -> E:
     """a + b; integers wrap."""
 
@@ -60,6 +97,10 @@ def argmin(x: H, /, *, axis: int, keepdims: bool = False, select_last: bool = Fa
 
 def argsort(x: H, /, *, axis: int = -1, descending: bool = False) -> H:
     """The indices that sort an axis, stable either way; NaN is the largest."""
+
+
+def array_feature_extractor(x: H, indices: H | float, /) -> H:
+    """The elements `indices` of the last axis; of a vector as one row."""
 
 
 def asin(x: E, /) -> E:
@@ -230,6 +271,10 @@ def batch_norm_training(
 
 def bernoulli(p: H, key: H | float, /, *, dtype: DType | None = None, stream: int = 0) -> H:
     """1 with probability p, else 0; in the dtype of p unless another is given (ONNX Bernoulli)."""
+
+
+def binarizer(x: E, /, *, threshold: float = 0.0) -> E:
+    """1 where x is above a threshold, else 0, in the dtype of x."""
 
 
 def bitcast(x: E, /, *, dtype: DType) -> E:
@@ -689,6 +734,10 @@ def fake_quantize(
     """
 
 
+def feature_vectorizer(xs: Sequence[H], /, *, widths: Sequence[int]) -> H:
+    """Columns of the operands side by side; each is cut or filled with 0 to its width."""
+
+
 def fft(
     x: H,
     /,
@@ -701,6 +750,13 @@ def fft(
 
     X[k] = sum over j of x[j] exp(-2 pi i j k / n); `norm` scales by 1, 1/sqrt(n) or 1/n. Real
     tensors give complex ones. Source: numpy.fft.
+    """
+
+
+def find_key(x: H, keys: H, /, *, strict: bool = False) -> H:
+    """Where each element of x first stands in keys[K], or K; NaN equals NaN.
+
+    With `strict` an element that is no key is an error.
     """
 
 
@@ -905,6 +961,10 @@ def im2col(
     """The windows of x[N, C, space..] as columns [N, C * kernel elements, windows]."""
 
 
+def imputer(x: H, imputed: H | float, /, *, replaced: float | int) -> H:
+    """x with `imputed`, one value or one for each column, where it is `replaced`, or NaN."""
+
+
 def instance_norm(x: H, gamma: H | float, beta: H | float, /, *, eps: float = 1e-05) -> H:
     """Standardise each channel of each instance of x[N,C,..], then scale and shift by channel."""
 
@@ -961,6 +1021,10 @@ def l1(x: H, /, *, axes: Sequence[int], keepdims: bool = False) -> H:
 
 def l2(x: H, /, *, axes: Sequence[int], keepdims: bool = False) -> H:
     """Square root of the sum of squares over axes (ONNX ReduceL2)."""
+
+
+def label_encoder(x: H, keys: H | float, values: H | float, default: H | float, /) -> H:
+    """values[K] where x equals keys[K], of equal keys the first; `default` elsewhere."""
 
 
 def layer_norm(
@@ -1288,6 +1352,22 @@ def mod(a: E, b: E | float, /) -> E:
     """The remainder with the sign of b, `a % b`; integers modulo zero give 0."""
 
 
+def momentum_update(
+    rate: H,
+    t: H | float,
+    x: H | float,
+    g: H | float,
+    v: H | float,
+    /,
+    *,
+    alpha: float,
+    beta: float,
+    norm: float,
+    nesterov: bool = False,
+) -> H | tuple[H, ...]:
+    """One step of gradient descent with momentum v: x and v. At the first step `beta` is 1."""
+
+
 def mse(x: H, y: H | float, /, *, reduction: Literal['none', 'sum', 'mean'] = 'mean') -> H:
     """The squared difference of equal shapes, or its sum or mean."""
 
@@ -1380,6 +1460,13 @@ def normal(
     """
 
 
+def normalizer(x: H, /, *, norm: Literal['MAX', 'L1', 'L2'] = 'MAX') -> H:
+    """The last axis of x over its largest element, its sum of magnitudes or its length.
+
+    Rows where that is 0 stay; integers become f32. The maximum is not that of magnitudes.
+    """
+
+
 def one_hot(
     indices: H,
     /,
@@ -1395,6 +1482,13 @@ def one_hot(
 
     Negative indices count from the end; one out of range gives `off` everywhere. `values[2]`
     holds off and on as a tensor instead, of any dtype.
+    """
+
+
+def one_hot_encoder(x: H, categories: H | float, /, *, strict: bool = False) -> H:
+    """1 at the category of each element, on a new last axis, in f32; all 0 for others.
+
+    With `strict` an element of no category is an error.
     """
 
 
@@ -1695,6 +1789,10 @@ def resize(
     """
 
 
+def reverse_sequence(x: H, lengths: H | float, /, *, time_axis: int = 0, batch_axis: int = 1) -> H:
+    """The first lengths[n] steps of each batch entry in reverse order, the rest as it is (ONNX)."""
+
+
 def rfft(
     x: H,
     /,
@@ -1814,6 +1912,10 @@ def sample(
     of these in decreasing order, all whose predecessors have a total probability below `top_p`;
     one draw from what is left, renormalised.
     """
+
+
+def scaler(x: H, offset: H | float, scale: H | float, /) -> H:
+    """(x - offset) * scale, over the last axis; integers become f32."""
 
 
 def scan(
@@ -2310,6 +2412,81 @@ def transposed_convolution(
     Each element adds its filter to the output at distance `strides`. Pads crop the result;
     `output_padding` lengthens it at the end. Sizes are (in - 1) * stride + (k - 1) * dilation + 1
     + output_padding - pads. Source: ONNX ConvTranspose.
+    """
+
+
+def tree_classifier(
+    x: H,
+    feature: H | float,
+    split: H | float,
+    yes: H | float,
+    no: H | float,
+    mode: H | float,
+    missing: H | float,
+    roots: H | float,
+    leaf_target: H | float,
+    leaf_weight: H | float,
+    /,
+    *,
+    members: H | None = None,
+    base: H | None = None,
+    classes: int,
+    level: float | None = None,
+    transform: Literal['NONE', 'LOGISTIC', 'SOFTMAX', 'SOFTMAX_ZERO', 'PROBIT'] = 'NONE',
+) -> tuple[H, H]:
+    """The class of each row of x[N, F] and its scores: sums of leaves plus base[classes].
+
+    The largest sum wins before the transform, among those that a leaf or base gave. With `level`
+    only the second of two classes has weights and wins above it; `classes` = 1 then means that
+    its sum s is the only one, and the scores are 2 level - s and s, or sigmoid(-s) and
+    sigmoid(s).
+    """
+
+
+def tree_ensemble(
+    x: H,
+    feature: H | float,
+    split: H | float,
+    yes: H | float,
+    no: H | float,
+    mode: H | float,
+    missing: H | float,
+    roots: H | float,
+    leaf_target: H | float,
+    leaf_weight: H | float,
+    /,
+    *,
+    members: H | None = None,
+    base: H | None = None,
+    targets: int,
+    aggregate: Literal['SUM', 'AVERAGE', 'MIN', 'MAX'] = 'SUM',
+    transform: Literal['NONE', 'LOGISTIC', 'SOFTMAX', 'SOFTMAX_ZERO', 'PROBIT'] = 'NONE',
+) -> H:
+    """`tree_scores` plus base[targets], after a transform; a single one only after PROBIT."""
+
+
+def tree_scores(
+    x: H,
+    feature: H,
+    split: H,
+    yes: H,
+    no: H,
+    mode: H,
+    missing: H,
+    roots: H,
+    leaf_target: H,
+    leaf_weight: H,
+    /,
+    *,
+    members: H | None = None,
+    outputs: int,
+    aggregate: Literal['SUM', 'AVERAGE', 'MIN', 'MAX'] = 'SUM',
+) -> tuple[H, H]:
+    """What the trees give for each row of x[N, F], [N, outputs]; and whether any leaf did.
+
+    Node k asks whether x[feature[k]] <= split[k] (or by `mode`: <=, <, >=, >, ==, !=, is in row
+    split[k] of `members`) and leads to yes[k] or no[k]; NaN leads to yes where `missing` says so.
+    Sums run in f64. An output without a leaf is 0; AVERAGE divides by the number of trees.
     """
 
 
