@@ -225,7 +225,12 @@ LSTM = {
         "rz": np.zeros((1, 20), np.int8)}, 3, {"hidden_size": 5},
         weights=["w", "r", "ws", "wz", "rs", "rz"]),
 }
-ALL = {**WEIGHTS, **LSTM, **CONTRACTIONS, **NORMS, **ATTENTIONS, **QUANTISED}
+OTHERS = {
+    "Trilu": Run("Trilu", {"x": f32(2, 3, 4), "k": np.array(1)}, attrs={"upper": 0},
+                 weights=["k"]),
+    "Unique": Run("Unique", {"x": np.array([2, 1, 1, 3, 4, 3], np.float32)}, 3),
+}
+ALL = {**OTHERS, **WEIGHTS, **LSTM, **CONTRACTIONS, **NORMS, **ATTENTIONS, **QUANTISED}
 
 
 @pytest.mark.parametrize("name", ALL)

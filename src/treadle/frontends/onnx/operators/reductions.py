@@ -9,7 +9,7 @@ from ....declare.opdef import REGISTRY, cast_value
 from ....ir.graph import Value
 from ....ir.types import DTYPES, count
 from ..context import Context
-from ..registry import importer
+from ..registry import MICROSOFT, importer
 
 REDUCTIONS = {
     "ReduceL1": "l1", "ReduceL2": "l2", "ReduceLogSum": "log_sum",
@@ -141,3 +141,11 @@ def non_max_suppression(ctx: Context, boxes: Value, scores: Value, most: Value |
     return REGISTRY["non_max_suppression"](
         boxes, scores, max_boxes=most, iou_threshold=iou, score_threshold=least,
         center_point=bool(center_point_box), names=(ctx.fresh("boxes"),))
+
+
+@importer("Unique", domain=MICROSOFT)
+def contrib_unique(ctx: Context, x: Value) -> object:
+    """Distinct elements as first met, the number of each element's own, and counts."""
+    out = REGISTRY["unique"](x, axis=None, sorted=False, names=(ctx.fresh("unique"),))
+    assert isinstance(out, tuple)
+    return out[0], out[2], out[3]

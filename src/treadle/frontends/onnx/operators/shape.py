@@ -16,7 +16,7 @@ from ....ir.graph import Value
 from ....ir.types import I64, DType, Shape, axis_of, count
 from ..context import Context
 from ..reading import dtype_of
-from ..registry import importer
+from ..registry import MICROSOFT, importer
 from ..sparse import dense
 
 
@@ -345,6 +345,9 @@ def eye_like(ctx: Context, x: Value, *, dtype: int | None = None, k: int = 0) ->
 def trilu(ctx: Context, x: Value, k: Value | None, *, upper: int = 1) -> Value:
     """A triangle of the last two axes."""
     return op("trilu", x, k=0 if k is None else ctx.ints(k, "k")[0], upper=bool(upper))
+
+
+importer("Trilu", domain=MICROSOFT)(trilu)
 
 
 @importer("OneHot")
