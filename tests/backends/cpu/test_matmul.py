@@ -20,7 +20,9 @@ from treadle.backends.cpu.contraction import (
     Prologue,
     chunks_for,
     emit_matmul,
+    integer_plan,
     pack,
+    pack_integer,
     tile_for,
 )
 from treadle.backends.cpu.contraction.pack import packed_elements
@@ -28,7 +30,20 @@ from treadle.codegen.llvm import target
 from treadle.codegen.llvm.jit import assembly, spills
 from treadle.codegen.llvm.kernel import export
 from treadle.codegen.llvm.runtime import ThreadPool
-from treadle.codegen.llvm.text import BF16, F16, F32, F64, I64, Function, Module, Type, Value
+from treadle.codegen.llvm.text import (
+    BF16,
+    F16,
+    F32,
+    F64,
+    I8,
+    I32,
+    I64,
+    Function,
+    Module,
+    Type,
+    Value,
+)
+from treadle.errors import Declined
 
 TILE = tile_for(target.host(), F32)
 Layout = Literal["packed", "rows", "columns"]
@@ -248,6 +263,74 @@ def test_tiles_stay_in_registers(on: target.Target, spec: Matmul) -> None:
     tiles = {name: s for name, s in found.items() if name.startswith("tile")}
     assert tiles
     assert not {name: s for name, s in tiles.items() if s.moves}
+
+
+@pytest.mark.parametrize("signs", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("shape", [(1, 10, 3), (7, 40, 130), (20, 33, 64)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_8_bit(shape: tuple[int, int, int], signs: tuple[bool, bool], dynamic: bool) -> None:
+    m, n, k = shape
+    kinds = [np.int8 if signed else np.uint8 for signed in signs]
+    pick = np.random.default_rng(k)
+    a, b = (pick.integers(np.iinfo(t).min, np.iinfo(t).max + 1, size, t)
+            for t, size in zip(kinds, ((m, k), (k, n)), strict=True))
+    a[0], b[:, 0] = np.iinfo(kinds[0]).min, np.iinfo(kinds[1]).min
+    a[-1], b[:, -1] = np.iinfo(kinds[0]).max, np.iinfo(kinds[1]).max
+    c, whole = canvas(m, n, np.int32)
+    spec = Matmul("m" if dynamic else m, n, "k" if dynamic else k, I8, I8, I32,
+                  ldc=whole.shape[1], a_signed=signs[0], b_signed=signs[1])
+    Product(spec)(a, pack_integer(b, target.host(), spec), c, sizes={"m": m, "k": k})
+    np.testing.assert_array_equal(c, a.astype(np.int64) @ b)
+    assert untouched(whole, m, n)
+
+
+def test_8_bit_products_are_scaled_in_the_epilogue() -> None:
+    def scale(f: Function, value: Value, values: Sequence[Value], place: Place) -> Value:
+        del place
+        return f.convert(value, F32) * values[0]
+
+    m, n, k = 9, 21, 50
+    pick = np.random.default_rng(0)
+    a, b = (pick.integers(-128, 128, size, np.int8) for size in ((m, k), (k, n)))
+    scales, c = random((n,)), np.empty((m, n), np.float32)
+    spec = Matmul(m, n, k, I8, I8, F32,
+                  epilogue=Epilogue("scale", (ExtraOperand("scales", "column"),), scale))
+    Product(spec)(a, pack_integer(b, target.host(), spec), c, [scales])
+    np.testing.assert_allclose(c, (a.astype(np.int64) @ b) * scales, rtol=1e-6)
+
+
+@pytest.mark.parametrize("a_signed", [False, True])
+def test_flipped_signs_are_corrected_by_column_sums(a_signed: bool) -> None:
+    """The arithmetic of the targets with 8-bit dot products, followed in NumPy."""
+    pick = np.random.default_rng(0)
+    kind = np.int8 if a_signed else np.uint8
+    a = pick.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, (5, 12), kind)
+    b = pick.integers(-128, 128, (12, 7), np.int8)
+    for on in (target.AVX512_VNNI, target.NEON):
+        spec = Matmul(5, 7, 12, I8, I8, I32, a_signed=a_signed)
+        plan = integer_plan(on, spec)
+        bits = a.view(np.uint8) ^ np.uint8(0x80 if plan.flip else 0)
+        staged = bits if on.is_x86 else bits.view(np.int8)
+        sums = pack_integer(b, on, spec)[-4 * tile_for(on, I32).columns:].view(np.int32)[:7]
+        got = staged.astype(np.int64) @ b + plan.offset * sums.astype(np.int64)
+        np.testing.assert_array_equal(got, a.astype(np.int64) @ b)
+
+
+@pytest.mark.parametrize(("on", "instruction"), [
+    (target.AVX2, "vpmaddwd"), (target.AVX512, "vpmaddwd"), (target.AVX512_VNNI, "vpdpbusd"),
+    (target.NEON, "sdot")], ids=lambda x: getattr(x, "cpu", x))
+def test_8_bit_products_use_the_instructions_of_the_target(on: target.Target, instruction: str
+                                                           ) -> None:
+    module = Module(on)
+    export(module, [emit_matmul(module, Matmul(64, 64, 64, I8, I8, I32), "product")])
+    text = assembly(module.text(), on)
+    assert instruction in text
+    assert not {name: s for name, s in spills(text).items() if name.startswith("tile") and s.moves}
+
+
+def test_8_bit_needs_packed_weights() -> None:
+    with pytest.raises(Declined, match="needs packed B"):
+        emit_matmul(Module(target.host()), Matmul(4, 4, 4, I8, I8, I32, b_layout="rows"), "p")
 
 
 def test_chunks_follow_the_sizes() -> None:

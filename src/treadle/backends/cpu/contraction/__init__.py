@@ -1,5 +1,6 @@
 """Matrix multiplication templates: packed panels, register tiles, epilogues."""
 
+from .integer import integer_plan, pack_integer
 from .kernel import chunks_for, emit_matmul, scratch_bytes
 from .pack import pack
 from .spec import BatchAxis, Epilogue, Extent, ExtraOperand, Matmul, Place, Prologue
@@ -7,5 +8,6 @@ from .tiles import Tile, tile_for
 
 __all__ = [
     "BatchAxis", "Epilogue", "Extent", "ExtraOperand", "Matmul", "Place", "Prologue", "Tile",
-    "chunks_for", "emit_matmul", "pack", "scratch_bytes", "tile_for",
+    "chunks_for", "emit_matmul", "integer_plan", "pack", "pack_integer", "scratch_bytes",
+    "tile_for",
 ]

@@ -12,7 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ....codegen.llvm.kernel import Kernel
-from ....codegen.llvm.text import I64, PTR, Function, Index, Module, Type, Value
+from ....codegen.llvm.text import I8, I64, PTR, Function, Index, Module, Type, Value
+from ....errors import Declined
+from .integer import integer_plan
 from .micro import Micro, emit_micro
 from .spec import Extent, ExtraOperand, Matmul
 from .staging import pack_function, stage_function
@@ -89,9 +91,13 @@ class _Shape:
     def __init__(self, module: Module, spec: Matmul) -> None:
         target = module.target
         self.tile = tile_for(target, spec.accumulator)
+        self.integer = integer_plan(target, spec) if spec.integer else None
+        self.group = self.integer.group if self.integer else 1
+        # LLVM reassociates integer sums across unrolled steps, and then spills.
+        self.unroll = 1 if self.group == 2 else UNROLL
         self.open_depth = not isinstance(spec.k, int)
         self.depths = [Depth(0, spec.k, True, True)]
-        if isinstance(spec.k, int):
+        if isinstance(spec.k, int) and not spec.integer:
             blocks = depth_blocks(spec, target, self.tile)
             self.depths = [Depth(at, size, at == 0, at == blocks[-1][0]) for at, size in blocks]
         self.stages = (spec.a != spec.accumulator or spec.prologue is not None
@@ -109,6 +115,9 @@ def _collides(spec: Matmul, tile: Tile) -> bool:
 
 def emit_matmul(module: Module, spec: Matmul, name: str) -> Kernel:
     """Write the kernel. Its words: a, b, c, the extra operands, the run-time sizes and strides."""
+    if spec.integer and (spec.b_layout != "packed" or spec.prologue or spec.a_transposed):
+        raise Declined("an 8-bit product needs packed B, and A as it lies, row by row",
+                       hint="pack B with pack_integer, or multiply in f32")
     words = [("a", PTR), ("b", PTR), ("c", PTR), *((x.name, PTR) for x in spec.extras),
              *((size, I64) for size in spec.run_time_words())]
     kernel = Kernel(module, name, words)
@@ -134,6 +143,10 @@ class _Macro(_Shape):
 
     def _udiv(self, a: Index, b: Index) -> Value:
         return self.f.binary("udiv", self.f.constant(I64, a), b)
+
+    def _steps(self, k: Extent) -> Value:
+        """Steps of k: groups where one instruction multiplies several."""
+        return self._ceil(self._size(k), self.group)
 
     def _ceil(self, a: Index, b: Index) -> Value:
         b = self.f.constant(I64, b)
@@ -193,8 +206,9 @@ class _Macro(_Shape):
         extras = [self._extra(x, row, f.constant(I64, depth.start), None)
                   for x in (spec.prologue.operands if spec.prologue else ())]
         target = self.kernel.scratch()
-        f.invoke(stage_function(self.module, spec, self.tile), source, target, outer, inner, line,
-                 self._line_value(stride), row, f.constant(I64, depth.start), *extras)
+        stage = stage_function(self.module, spec, self.tile, self.integer)
+        f.invoke(stage, source, target, outer, inner, line, self._line_value(stride), row,
+                 f.constant(I64, depth.start), *extras)
         return target, stride
 
     def _stage_line(self, depth: Depth) -> Extent:
@@ -234,9 +248,9 @@ class _Macro(_Shape):
         """A panel's address, the distance of its steps of k, the same place in the next panel."""
         spec, f, columns = self.spec, self.f, self.tile.columns
         if spec.b_layout == "packed":
-            size = self._size(spec.k) * columns
+            size = self._steps(spec.k) * (columns * self.group)
             offset = slab.b + panel * size + depth.start * columns
-            return (f.address(self.kernel["b"], offset, spec.b), columns,
+            return (f.address(self.kernel["b"], offset, spec.b), columns * self.group,
                     f.address(self.kernel["b"], offset + size, spec.b))
         line, by_columns = self._size(spec.row_b), spec.b_layout == "columns"
         offset = (panel * columns * line + depth.start if by_columns
@@ -275,13 +289,25 @@ class _Macro(_Shape):
                 share = self._next_share(at.index - slab.low, depth, micro)
                 args = [f.address(a, self._a_offset(row - start, row_a), self._a_type()), b,
                         f.address(self.kernel["c"], in_c, self.spec.c),
-                        f.address(after, share, self.spec.b), self._size(depth.size),
+                        f.address(after, share, self.spec.b),
+                        self._sums(slab, panel.index), self._steps(depth.size),
                         self._line_value(row_a), self._size(row_b), self._size(self.spec.row_c),
                         left, row, column, *extras]
                 self._dispatch(at.index, lambda rows: emit_micro(
                     self.module, replace(micro, rows=rows)), args)
 
+    def _sums(self, slab: Slab, panel: Value) -> Value:
+        """The column sums of a panel of 8-bit B; they follow the matrix's last panel."""
+        if self.integer is None or not self.integer.sums:
+            return self.kernel["b"]
+        columns = self.tile.columns
+        panels = self._ceil(self._size(self.spec.n), columns)
+        size = self._steps(self.spec.k) * (columns * self.group)
+        return self.f.address(self.kernel["b"], slab.b + panels * size + panel * (columns * 4), I8)
+
     def _a_type(self) -> Type:
+        if self.integer is not None:
+            return self.integer.staged
         return self.spec.accumulator if self.stages else self.spec.a
 
     def _a_offset(self, row: Value, line: Extent) -> Index:
@@ -292,27 +318,28 @@ class _Macro(_Shape):
         if not micro.spread:
             return 0
         line = 64 // micro.b.size
-        parts = -(-UNROLL * self.tile.columns // line // micro.spread)
+        parts = -(-self.unroll * self.tile.columns * self.group // line // micro.spread)
         # Tiles beyond the last part ask for it again, which costs next to nothing.
         part = self.f.minimum(tile, parts - 1)
-        return part * (self._size(depth.size) * (micro.spread * line) // UNROLL)
+        return part * (self._steps(depth.size) * (micro.spread * line) // self.unroll)
 
     def _micro(self, depth: Depth, masked: bool, row_a: Extent, row_b: Extent) -> Micro:
         """The tile for a block of k, for any height."""
         spec, tile = self.spec, self.tile
         line = row_a if isinstance(row_a, int) else None
-        tail = depth.size % UNROLL if isinstance(depth.size, int) else None
+        size = depth.size
+        tail = -(-size // self.group) % self.unroll if isinstance(size, int) else None
         in_scratch = spec.b_layout == "columns" or (spec.b_layout == "rows" and masked)
         ahead, spread = self._prefetch() if spec.b_layout == "packed" and spec.cold else (0, 0)
         return Micro(
-            tile=tile, rows=0, vectors=self._vectors(masked), accumulator=spec.accumulator,
+            tile=tile, unroll=self.unroll, rows=0, vectors=self._vectors(masked), accumulator=spec.accumulator,
             a=self._a_type(), a_row=1 if spec.a_transposed else line,
-            a_step=line if spec.a_transposed else 1,
+            a_step=line if spec.a_transposed else self.group,
             b=spec.accumulator if in_scratch else spec.b,
             b_step=row_b if isinstance(row_b, int) else None, c=spec.c,
             ldc=spec.row_c if isinstance(spec.row_c, int) else None,
             first=depth.first, last=depth.last, tail=tail, masked=masked,
-            ahead=ahead, spread=spread, epilogue=spec.epilogue)
+            ahead=ahead, spread=spread, epilogue=spec.epilogue, integer=self.integer)
 
     def _vectors(self, masked: bool) -> int:
         """Vectors across a panel; a partial panel of known width needs fewer."""
@@ -326,7 +353,7 @@ class _Macro(_Shape):
         if not isinstance(m, int) or m <= self.tile.rows:
             return _AHEAD, 0
         tiles = min(-(-m // self.tile.rows), self.block_tiles)
-        lines = UNROLL * self.tile.columns * self.spec.b.size // 64
+        lines = self.unroll * self.tile.columns * self.group * self.spec.b.size // 64
         return 0, -(-lines // tiles)
 
     def _dispatch(self, tile: Value, function: Callable[[int], Function],

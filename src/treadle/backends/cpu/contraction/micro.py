@@ -6,14 +6,15 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....codegen.llvm.text import I64, PTR, VOID, Function, Index, Loop, Module, Type, Value
+from ....codegen.llvm.text import F32, I64, PTR, VOID, Function, Index, Loop, Module, Type, Value
 from ....codegen.llvm.text import Parameter as Argument
+from .integer import IntegerPlan, accumulate, load_columns, load_group
 from .spec import Epilogue, Place
-from .tiles import UNROLL, Tile
+from .tiles import Tile
 
 _FIXED = [
     Argument("a", PTR, "noalias readonly"), Argument("b", PTR, "noalias readonly"),
-    Argument("c", PTR), Argument("next", PTR),
+    Argument("c", PTR), Argument("next", PTR), Argument("sums", PTR),
     *(Argument(name, I64) for name in ("k", "lda", "ldb", "ldc", "left", "row", "column"))]
 
 
@@ -23,11 +24,13 @@ class Micro:
 
     Element (r, k) of A lies at `r * a_row + k * a_step`, (k, j) of B at `k * b_step + j`.
     `first` starts from zero, otherwise from C; `last` applies the epilogue and converts.
-    `tail` is `k % UNROLL` if k is known. `masked` keeps columns from `left` on. `ahead` bytes of B
-    are prefetched, or `spread` lines of `next` per unrolled step.
+    `tail` is `k % unroll` if k is known. `masked` keeps columns from `left` on. `ahead` bytes of B
+    are prefetched, or `spread` lines of `next` per unrolled step. With an `integer` plan one step
+    of k is a group.
     """
 
     tile: Tile
+    unroll: int
     rows: int
     vectors: int
     accumulator: Type
@@ -45,6 +48,7 @@ class Micro:
     ahead: int
     spread: int
     epilogue: Epilogue | None
+    integer: IntegerPlan | None = None
 
     @property
     def name(self) -> str:
@@ -105,11 +109,11 @@ class _Emitter:
     def _along_k(self, start: list[Value]) -> list[Value]:
         """The loop over k, unrolled, and what remains."""
         f, k, tail = self.f, self.arg["k"], self.m.tail
-        whole = k & -UNROLL if tail is None else k - tail
-        with f.loop(0, whole, UNROLL, start) as loop:
+        whole = k & -self.m.unroll if tail is None else k - tail
+        with f.loop(0, whole, self.m.unroll, start) as loop:
             sums = list(loop.values)
             bases = self._step_bases(loop.index)
-            for u in range(UNROLL):
+            for u in range(self.m.unroll):
                 self._multiply(sums, loop.index, u, bases)
                 self._prefetch(loop, u)
             loop.carry(*sums)
@@ -143,10 +147,16 @@ class _Emitter:
                 item = f.address(base, (index + u) * self.arg["lda"] + offset, m.a)
             else:
                 item = f.address(bases[1 + distinct.index(base)], offset + u * m.a_step, m.a)
-            a = f.splat(self._widen(f.load(m.a, item)), m.tile.lanes)
+            a = self._a_lanes(item)
             for j in range(m.vectors):
                 place = at + r * m.vectors + j
                 sums[place] = self._accumulate(a, row[j], sums[place])
+
+    def _a_lanes(self, pointer: Value) -> Value:
+        """An item of A in every lane."""
+        if self.m.integer is not None:
+            return load_group(self.f, pointer, self.m.integer, self.m.tile.lanes)
+        return self.f.splat(self._widen(self.f.load(self.m.a, pointer)), self.m.tile.lanes)
 
     def _b_row(self, index: Value, u: int, base: Value) -> list[Value]:
         """The vectors of B at one step."""
@@ -155,14 +165,22 @@ class _Emitter:
             base, offset = f.address(self.arg["b"], (index + u) * self.arg["ldb"], m.b), 0
         else:
             offset = u * m.b_step
+        if m.integer is not None:
+            group, lanes = m.integer.group, m.tile.lanes
+            return [load_columns(f, base, offset + j * lanes * group, m.integer, lanes)
+                    for j in range(m.vectors)]
         return [self._widen(f.load(kind, base, offset + j * m.tile.lanes))
                 for j in range(m.vectors)]
 
     def _accumulate(self, a: Value, b: Value, total: Value) -> Value:
+        if self.m.integer is not None:
+            return accumulate(self.f, a, b, total)
         return self.f.fma(a, b, total) if self.f.target.has_fma else a * b + total
 
     def _widen(self, value: Value) -> Value:
-        return self.f.convert(value, self.m.accumulator)
+        """A value in the accumulator's type; beside integer sums, floats become f32."""
+        real = value.type.is_float and not self.m.accumulator.is_float
+        return self.f.convert(value, F32 if real else self.m.accumulator)
 
     def _prefetch(self, loop: Loop, u: int) -> None:
         """Ask for B ahead of use: this panel's, or this tile's share of the next panel's."""
@@ -172,9 +190,9 @@ class _Emitter:
             for at in range(-(-u * m.b_step // line), -(-(u + 1) * m.b_step // line)):
                 f.prefetch(f.address(self.arg["b"], loop.index * m.b_step
                                      + (at * line + m.ahead // size), m.b))
-        for j in range(u, m.spread, UNROLL):
+        for j in range(u, m.spread, m.unroll):
             f.prefetch(f.address(self.arg["next"],
-                                 loop.index * (m.spread * line // UNROLL) + j * line, m.b))
+                                 loop.index * (m.spread * line // m.unroll) + j * line, m.b))
 
     def _stored(self) -> list[Value]:
         """The sums that an earlier block of k left in C."""
@@ -202,12 +220,22 @@ class _Emitter:
         """Epilogue, conversion and store; sums between blocks are stored as they are."""
         f, m = self.f, self.m
         shared = self._shared_operands() if m.last else {}
+        corrections = self._corrections()
         for r in range(m.rows):
             for j in range(m.vectors):
                 value = sums[r * m.vectors + j]
+                if m.integer is not None and m.integer.offset:
+                    value = value + corrections[j]
                 if m.last:
                     value = f.convert(self._transformed(value, r, j, shared), m.c)
                 self._store(value, r, j)
+
+    def _corrections(self) -> list[Value]:
+        """What the column sums of B add, per vector, where A's sign bit was inverted."""
+        if self.m.integer is None or not self.m.integer.offset:
+            return []
+        return [self.f.load(self.vector, self.arg["sums"], j * self.m.tile.lanes)
+                * self.m.integer.offset for j in range(self.m.vectors)]
 
     def _store(self, value: Value, r: int, j: int) -> None:
         mask, at = self._mask(j), self._in_c(r, j)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....codegen.llvm.text import I64, PTR, VOID, Function, Index, Module, Type, Value
+from .integer import IntegerPlan, stage_integer
 from .spec import Matmul, Place
 from .tiles import Tile
 
@@ -33,13 +34,16 @@ def vector_loop(f: Function, count: Index, lanes: int,
         body(at.index, 1)
 
 
-def stage_function(module: Module, spec: Matmul, tile: Tile) -> Function:
+def stage_function(module: Module, spec: Matmul, tile: Tile,
+                   plan: IntegerPlan | None = None) -> Function:
     """Copies a block of A, keeping its orientation: `outer` lines of `inner` items.
 
     Parameters: source, target, outer, inner, their line distances, the block's first row and
     column, then the prologue's operands (columns of A and rows of A already offset).
     """
-    name = f"stage_{spec.a.mangled}_{spec.accumulator.mangled}_{int(spec.a_transposed)}" + (
+    staged = plan.staged if plan else spec.accumulator
+    sign = f"_{int(spec.a_signed)}{int(plan.flip)}" if plan else ""
+    name = f"stage_{spec.a.mangled}_{staged.mangled}_{int(spec.a_transposed)}{sign}" + (
         f"_{spec.prologue.key}" if spec.prologue else "")
     if name in module.functions:
         return module.functions[name]
@@ -51,10 +55,12 @@ def stage_function(module: Module, spec: Matmul, tile: Tile) -> Function:
     source, target, outer, inner, source_line, target_line, row, column, *operands = f.args
     with f.loop(0, outer) as line:
         at = f.address(source, line.index * source_line, spec.a)
-        to = f.address(target, line.index * target_line, spec.accumulator)
+        to = f.address(target, line.index * target_line, staged)
 
         def item(index: Value, width: int) -> None:
-            value = f.convert(f.load(spec.a.vector(width), at, index), spec.accumulator)
+            value = f.load(spec.a.vector(width), at, index)
+            value = (stage_integer(f, value, plan, spec.a_signed) if plan
+                     else f.convert(value, staged))
             if spec.prologue is not None:
                 along, across = (index, line.index)
                 r, c = (along, across) if spec.a_transposed else (across, along)

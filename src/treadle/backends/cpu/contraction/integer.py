@@ -1,0 +1,108 @@
+"""8-bit products that accumulate in 32 bits: which instruction, and how operands lie for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....codegen.llvm.runtime import aligned
+from ....codegen.llvm.target import Target
+from ....codegen.llvm.text import I8, I16, I32, Function, Type, Value
+from .pack import SLACK, pack
+from .spec import Matmul
+from .tiles import Tile, tile_for
+
+_PAIR_SUMS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerPlan:
+    """How one instruction multiplies `group` neighbours along k and sums them.
+
+    A is copied as `staged`. `flip` says that the sign bit of A is inverted on the way because the
+    instruction wants the other signedness; `offset` times the column sums of B then corrects C.
+    `sums` says that column sums follow the panels.
+    """
+
+    group: int
+    staged: Type
+    flip: bool
+    offset: int
+    b_signed: bool
+
+    @property
+    def sums(self) -> bool:
+        """Whether packed B carries its column sums."""
+        return self.group == 4
+
+    def elements(self, k: int, n: int, tile: Tile) -> int:
+        """Bytes of a packed (k, n) matrix, without slack."""
+        columns = -(-n // tile.columns) * tile.columns
+        return columns * (-(-k // self.group) * self.group + (4 if self.sums else 0))
+
+
+def integer_plan(target: Target, spec: Matmul) -> IntegerPlan:
+    """Four at a time where the target has that for signed B, else pairs of 16-bit products.
+
+    x86 multiplies unsigned A by signed B, AArch64 signed by signed. Pairs are exact for every
+    signedness: the sum of two products of 8-bit numbers fits 32 bits.
+    """
+    if not (target.has_dot4 and spec.b_signed):
+        return IntegerPlan(2, I16, False, 0, spec.b_signed)
+    flip = spec.a_signed == target.is_x86
+    return IntegerPlan(4, I8, flip, (-128 if target.is_x86 else 128) if flip else 0, True)
+
+
+def pack_integer(b: NDArray[Any], target: Target, spec: Matmul) -> NDArray[Any]:
+    """Packs 8-bit `b` of shape (..., k, n) for a kernel of `spec`, as bytes.
+
+    Each matrix is followed by its int32 column sums where the plan needs them.
+    """
+    plan, tile = integer_plan(target, spec), tile_for(target, I32)
+    *batch, k, n = b.shape
+    matrices = b.reshape(-1, k, n)
+    size = plan.elements(k, n, tile)
+    out = aligned(size * len(matrices) + SLACK)
+    for at, matrix in enumerate(matrices):
+        panels = pack(matrix.view(np.uint8), tile, plan.group)
+        to = out[at * size:(at + 1) * size]
+        to[:panels.size] = panels
+        if plan.sums:
+            to[panels.size:].view(np.int32)[:n] = matrix.sum(0, dtype=np.int32)
+    return out[:size * len(matrices)]
+
+
+def stage_integer(f: Function, value: Value, plan: IntegerPlan, signed: bool) -> Value:
+    """Items of A as the instruction reads them."""
+    if plan.staged == I16:
+        return f.convert(value, I16, signed=signed)
+    return value ^ 0x80 if plan.flip else value
+
+
+def load_group(f: Function, pointer: Value, plan: IntegerPlan, lanes: int) -> Value:
+    """One group of A in every lane."""
+    group = f.load(I32, pointer, align=plan.staged.size)
+    return f.bitcast(f.splat(group, lanes), plan.staged.vector(lanes * plan.group))
+
+
+def load_columns(f: Function, pointer: Value, offset: int, plan: IntegerPlan, lanes: int) -> Value:
+    """One group of each of `lanes` columns of B."""
+    items = f.load(I8.vector(lanes * plan.group), pointer, offset)
+    return items if plan.group == 4 else f.convert(items, I16, signed=plan.b_signed)
+
+
+def accumulate(f: Function, a: Value, b: Value, total: Value) -> Value:
+    """`total` plus the products of each lane's group."""
+    lanes, kind, target = total.type.lanes, total.type, f.target
+    if a.type.name == "i8" and target.is_x86:
+        return f.call(f"llvm.x86.avx512.vpdpbusd.{lanes * 32}", kind, total, a, b)
+    if a.type.name == "i8":
+        return f.call("llvm.aarch64.neon.sdot.v4i32.v16i8", kind, total, a, b)
+    if target.is_x86:
+        return total + f.call(f"llvm.x86.{_PAIR_SUMS[lanes]}", kind, a, b)
+    products = f.convert(a, I32) * f.convert(b, I32)
+    even, odd = (f.shuffle(products, None, range(start, 2 * lanes, 2)) for start in (0, 1))
+    return total + (even + odd)
