@@ -153,3 +153,40 @@ def tree_classifier(x: np.ndarray, *operands: np.ndarray, base: np.ndarray | Non
     return _run("TreeEnsembleClassifier", [x], outputs=2, post_transform=transform,
                 base_values=None if base is None else base.tolist(),
                 classlabels_int64s=list(range(max(classes, 2))), **_trees(operands, "class"))
+
+
+def scaler(x: np.ndarray, offset: np.ndarray, scale: np.ndarray) -> list[np.ndarray]:
+    full = [np.broadcast_to(a, x.shape[-1:]).tolist() for a in (offset, scale)]
+    return _run("Scaler", [x], offset=full[0], scale=full[1])
+
+
+def normalizer(x: np.ndarray, *, norm: str) -> list[np.ndarray]:
+    return _run("Normalizer", [x], norm=norm)
+
+
+def imputer(x: np.ndarray, imputed: np.ndarray, *, replaced: float) -> list[np.ndarray]:
+    whole = x.dtype == np.int64
+    kind, value = ("int64", int(replaced)) if whole else ("float", replaced)
+    return _run("Imputer", [x], **{f"imputed_value_{kind}s": imputed.tolist(),
+                                   f"replaced_value_{kind}": value})
+
+
+def feature_vectorizer(*xs: np.ndarray, widths: tuple[int, ...]) -> list[np.ndarray]:
+    return _run("FeatureVectorizer", list(xs), inputdimensions=widths)
+
+
+def array_feature_extractor(x: np.ndarray, indices: np.ndarray) -> list[np.ndarray]:
+    return _run("ArrayFeatureExtractor", [x, indices])
+
+
+def label_encoder(x: np.ndarray, keys: np.ndarray, values: np.ndarray, default: np.ndarray
+                  ) -> list[np.ndarray]:
+    return _run("LabelEncoder", [x], ml=4, keys_floats=keys.tolist(), values_floats=values.tolist(),
+                default_float=float(default))
+
+
+def one_hot_encoder(x: np.ndarray, categories: np.ndarray, *, strict: bool = False
+                    ) -> list[np.ndarray]:
+    kind = "strings" if categories.dtype == object else "int64s"
+    return _run("OneHotEncoder", [x], zeros=int(not strict),
+                **{f"cats_{kind}": categories.tolist()})

@@ -63,7 +63,7 @@ def dtype_of_array(array: Array) -> DType:
 
 def _host_dtype(value: object) -> DType:
     if isinstance(value, dict):
-        return host_dtype("map")
+        return _map_dtype(cast("dict[object, object]", value))
     if value is None or not isinstance(value, list):
         inner = None if value is None else type_of(cast(Array, value))
         return Elem(inner.dtype if inner else None, inner, inner is None).host("opt").dtype
@@ -72,6 +72,16 @@ def _host_dtype(value: object) -> DType:
         inner = type_of(item)
         elem = join_elems(elem, Elem(inner.dtype, inner))
     return elem.host("seq").dtype
+
+
+def _map_dtype(value: dict[object, object]) -> DType:
+    """Maps go by their first entry: Python numbers count as i64 and f32."""
+    for key, item in value.items():
+        kinds = ["string" if isinstance(x, str | bytes) else _BY_NUMPY.get(
+            getattr(x, "dtype", np.dtype(np.float32 if isinstance(x, float) else np.int64)))
+            for x in (key, item)]
+        return host_dtype("map", text=f"{kinds[0]},{kinds[1]}[]")
+    return host_dtype("map")
 
 
 def _holds_strings(array: Array) -> bool:

@@ -318,6 +318,14 @@ def cast_(
     """
 
 
+def cast_map(x: H, /, *, dtype: DType, size: Size | None = None, fresh: str = '') -> H:
+    """The values of a map with integer keys, [1, n], in another dtype (ai.onnx.ml CastMap).
+
+    In the order of the keys, n being the symbol `fresh`; or with `size` each at its key, the rest
+    0. Text of a number has six decimals, and "0.f" stands for 0, as ONNX Runtime writes them.
+    """
+
+
 def ceil(x: E, /) -> E:
     """The smallest integer not below x."""
 
@@ -598,6 +606,10 @@ def dft(
     length // 2 + 1 coefficients of a real x; with `inverse` it takes these back to x[.., 1], of
     length 2 (size - 1) unless given. Halves run in f32. Source: ONNX DFT.
     """
+
+
+def dict_vectorizer(x: H, /, *, vocabulary: Blob | Array) -> H:
+    """The values of a map at the keys of a vocabulary, [1, V]; 0 or "" for keys it lacks."""
 
 
 def div(a: E, b: E | float, /) -> E:
@@ -961,7 +973,7 @@ def im2col(
     """The windows of x[N, C, space..] as columns [N, C * kernel elements, windows]."""
 
 
-def imputer(x: H, imputed: H | float, /, *, replaced: float | int) -> H:
+def imputer(x: H, imputed: H | float, /, *, replaced: float) -> H:
     """x with `imputed`, one value or one for each column, where it is `replaced`, or NaN."""
 
 
@@ -2561,3 +2573,7 @@ def witness(x: H, /, *, names: Sequence[str]) -> H:
     The result is a bool tensor of that shape without storage, whose type carries the symbols.
     A negative element is an error.
     """
+
+
+def zipmap(x: H, /, *, labels: Blob | Array) -> H:
+    """Each row of x[N, C] as a map from label c to x[n, c]; the result is their sequence."""
