@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import source
 from tests.codegen.workload import CODE, SIZE, Workload, code, hogs
 from treadle.codegen.llvm import processors, worker
 from treadle.codegen.llvm.jit import assembly, build
@@ -232,8 +233,30 @@ def test_several_lanes_take_part() -> None:
     pool.close()
 
 
+def test_a_profile_says_where_the_time_goes() -> None:
+    module = Module(host())
+    kernel = Kernel(module, "pauses", [("turns", I64)])
+    with kernel.function.loop(0, kernel["turns"]):
+        kernel.function.pause()
+    kernel.finish()
+    export(module, [kernel])
+    program = build(module.text(), host())
+    pauses = addresses(program, 1)[0]
+    schedule = Schedule([Phase((Step(pauses, 0, 0), Step(pauses, 1, 1)), 5)], program)
+    seconds = ThreadPool(1).profile(schedule, Frame([100, 100_000]))
+    assert seconds.shape == (2,) and 0 < seconds[0] < seconds[1] < 10
+    failing = Workload((3, 4), fails_at=1)
+    with pytest.raises(KernelFault, match="node 3"):
+        ThreadPool(1).profile(failing.schedule, failing.frame)
+
+
 def test_an_empty_schedule_runs() -> None:
     ThreadPool(2).run(Schedule([], code().program), Frame([]))
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    page = (source.ROOT / "docs/native-code.md").read_text("utf-8")
+    exec(compile(page.split("```python\n")[1].split("```")[0], "native-code.md", "exec"), {})
 
 
 def test_limits_are_errors() -> None:

@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
@@ -44,6 +45,7 @@ class _Native:
         pointer, whole = ctypes.c_void_p, ctypes.c_int64
         self.prepare = program.function("prepare", None, pointer)
         self.serial = program.function("serial", ctypes.c_int32, *[pointer] * 3)
+        self.timed = program.function("timed", ctypes.c_int32, *[pointer] * 4)
         self.start = program.function("start", ctypes.c_int32, *[pointer] * 3)
         self.stop = program.function("stop", None, pointer)
         self.worker = program.function("worker", None, pointer, whole)
@@ -214,6 +216,22 @@ class ThreadPool:
         self._spare.append(lane)
         if fault is not None:
             raise fault
+
+    def profile(self, schedule: Schedule, frame: Frame) -> NDArray[np.float64]:
+        """Seconds that each step takes on the calling thread, chunk after chunk.
+
+        Raises `KernelFault` as `run` does.
+        """
+        lane, ticks = _Lane(), np.zeros(schedule.steps + 1, np.int64)
+        lane.reserve(schedule.scratch)
+        started = time.perf_counter()
+        failed = self._crew.native.timed(schedule.address, frame.address, lane.address,
+                                         ticks.ctypes.data)
+        took = time.perf_counter() - started
+        if failed:
+            self.run_serial(schedule, frame)
+        share = ticks[:-1].astype(np.float64) / max(int(ticks.sum()), 1)
+        return np.multiply(share, took, dtype=np.float64)
 
     def close(self) -> None:
         """End the threads; later runs execute on their caller."""

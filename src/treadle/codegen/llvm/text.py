@@ -227,6 +227,11 @@ class Function(Instructions):
         self.declare(name, VOID, [kind] if kind else [])
         self.line(f"call void @{name}({argument})")
 
+    def clock(self) -> Value:
+        """Ticks (`i64`) of a clock of constant rate."""
+        name = "llvm.readcyclecounter" if self.target.is_x86 else "llvm.readsteadycounter"
+        return self.call(name, I64)
+
     def text(self) -> str:
         """The definition."""
         return "\n".join([self._head, "entry:", *self._lines, "}", ""])

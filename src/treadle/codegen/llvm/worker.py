@@ -41,7 +41,7 @@ def runtime_text(target: Target, parking: str) -> str:
     """The runtime's module; `parking` is `futex` (Linux) or `pthread`."""
     module = Module(target)
     (_futex if parking == "futex" else _pthread)(module)
-    for emit in (_execute, _serial, _spin_done, _wait, _take, _run, _merge, _start, _stop,
+    for emit in (_execute, _serial, _timed, _spin_done, _wait, _take, _run, _merge, _start, _stop,
                  _next_epoch, _worker, _oldest):
         emit(module)
     return module.text()
@@ -133,6 +133,33 @@ def _serial(module: Module) -> None:
         f.start(bad)
         f.give(f.constant(I32, 1))
         f.start(good)
+    f.give(f.constant(I32, 0))
+
+
+def _timed(module: Module) -> None:
+    """`timed(schedule, frame, lane, ticks)`: `serial` that adds each step's clock ticks to `ticks`.
+
+    It stops at an error without recording it.
+    """
+    f = module.function("timed", I32, [("schedule", PTR), ("frame", PTR), ("lane", PTR),
+                                       ("ticks", PTR)], linkage="")
+    schedule, frame, lane, ticks = f.args
+    phases, steps = f.load(PTR, schedule, 1), f.load(PTR, schedule, 2)
+    with f.loop(0, f.load(I64, schedule)) as at:
+        phase = f.address(phases, at.index * PHASE_WORDS, I64)
+        first, count, chunks = (f.load(I64, phase, j) for j in range(3))
+        with f.loop(0, chunks) as chunk, f.loop(first, first + count) as loop:
+            step = f.address(steps, loop.index * STEP_WORDS, I64)
+            args, kernel = _at(f, frame, f.load(I64, step, 1)), f.load(PTR, step)
+            before = f.clock()
+            code = f.invoke_pointer(kernel, I32, args, lane, chunk.index, chunks)
+            took = f.clock() - before
+            f.store(f.load(I64, ticks, loop.index) + took, ticks, loop.index)
+            bad, good = f.label("bad"), f.label("good")
+            f.branch(f.compare("ne", code, 0), bad, good)
+            f.start(bad)
+            f.give(code)
+            f.start(good)
     f.give(f.constant(I32, 0))
 
 

@@ -332,7 +332,8 @@ class _Macro(_Shape):
         in_scratch = spec.b_layout == "columns" or (spec.b_layout == "rows" and masked)
         ahead, spread = self._prefetch() if spec.b_layout == "packed" and spec.cold else (0, 0)
         return Micro(
-            tile=tile, unroll=self.unroll, rows=0, vectors=self._vectors(masked), accumulator=spec.accumulator,
+            tile=tile, unroll=self.unroll, rows=0, vectors=self._vectors(masked),
+            accumulator=spec.accumulator,
             a=self._a_type(), a_row=1 if spec.a_transposed else line,
             a_step=line if spec.a_transposed else self.group,
             b=spec.accumulator if in_scratch else spec.b,
