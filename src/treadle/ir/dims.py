@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from keyword import iskeyword
@@ -331,7 +332,8 @@ def parse_size(text: str) -> Size:
     if len(text) > TEXT_LIMIT:
         raise ParseError(f"a size of {len(text)} characters", hint=hint)
     try:
-        return _from_ast(ast.parse(text.strip(), mode="eval").body)
+        with warnings.catch_warnings(action="ignore"):  # Python's, about escapes and literals
+            return _from_ast(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ParseError(f"not a size: {text!r}", hint=hint) from None
 
