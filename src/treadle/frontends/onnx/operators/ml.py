@@ -43,6 +43,13 @@ def labels_of(ints: Sequence[int], strings: Sequence[str], what: str) -> Array:
     return np.asarray(ints, np.int64) if ints else texts(strings)
 
 
+def several(name: str, *args: object, **kw: object) -> tuple[Value, ...]:
+    """Record an operator with several outputs."""
+    out = REGISTRY[name](*args, **kw)
+    assert isinstance(out, tuple)
+    return out  # type: ignore[return-value]
+
+
 def named(ctx: Context, number: Value, labels: Array) -> Value:
     """The label of each class number."""
     return op("gather", ctx.constant(labels), number, axis=0)
@@ -219,8 +226,8 @@ def linear_classifier(ctx: Context, x: Value, *, coefficients: Floats,
         raise Declined(f"LinearClassifier with {count} models for {len(labels)} labels")
     weights = ctx.constant(floats(coefficients, count, -1))
     bias = ctx.constant(floats(intercepts)) if intercepts else None
-    number, scores = REGISTRY["linear_classifier"](rows(x), weights, intercepts=bias,
-                                                   transform=post_transform)
+    number, scores = several("linear_classifier", rows(x), weights, intercepts=bias,
+                             transform=post_transform)
     return named(ctx, number, labels), scores
 
 
@@ -258,8 +265,8 @@ def svm_classifier(ctx: Context, x: Value, *, coefficients: Floats, rho: Floats,
     vectors = ctx.constant(floats(support_vectors, count, -1)) if count else None
     shape = (len(labels) - 1, count) if count else (len(labels), -1)
     platt = [ctx.constant(floats(p[:pairs])) if p and count else None for p in (prob_a, prob_b)]
-    number, scores = REGISTRY["svm_classifier"](
-        rows(x), ctx.constant(floats(coefficients, *shape)),
+    number, scores = several(
+        "svm_classifier", rows(x), ctx.constant(floats(coefficients, *shape)),
         ctx.constant(floats(rho[:pairs if count else 1])), vectors=vectors, prob_a=platt[0],
         prob_b=platt[1], per_class=vectors_per_class if count else (), transform=post_transform,
         **_kernel(kernel_type if count else "LINEAR", kernel_params))

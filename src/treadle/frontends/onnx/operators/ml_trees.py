@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from ....declare.arrays import Array, np_dtype
-from ....declare.opdef import REGISTRY, cast_value
+from ....declare.opdef import cast_value
 from ....errors import Declined
 from ....ir.graph import Value
 from ....ir.types import F32, F64
 from ....ops.ml_trees import MEMBER, MODES
 from ..context import Context
 from ..registry import ML, importer
-from .ml import Floats, Ints, Texts, labels_of, named
+from .ml import Floats, Ints, Texts, labels_of, named, several
 from .shape import op
 
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -168,9 +168,9 @@ def tree_classifier(
         leaves=(class_treeids, class_nodeids, class_ids, weights))
     base = _numbers(base_values, base_values_as_tensor, x)
     classes, level = _decision(labels, set(class_ids), weights, base)
-    number, scores = REGISTRY["tree_classifier"](
-        _compared(x), *tables.values(ctx), base=_base(ctx, base, classes), classes=classes,
-        level=level, transform=post_transform)
+    number, scores = several(
+        "tree_classifier", _compared(x), *tables.values(ctx), base=_base(ctx, base, classes),
+        classes=classes, level=level, transform=post_transform)
     return named(ctx, number, labels), cast_value(scores, F32)
 
 
