@@ -104,6 +104,14 @@ def test_the_caller_can_finish_without_any_worker(monkeypatch: pytest.MonkeyPatc
     compare_runs(pool, 200)
 
 
+def test_a_system_without_room_for_threads_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    compare_runs(ThreadPool(4), 50)
+
+
 def test_many_callers_share_a_pool() -> None:
     pool, failures = ThreadPool(3), []
 

@@ -112,12 +112,15 @@ class _Crew:
         return self.sync[start:start + 8]
 
     def begin(self) -> None:
-        """Start the threads."""
+        """Start the threads, or as many as the system allows: those that run do all the work."""
         for tid in range(1, self.lanes):
             thread = threading.Thread(target=self.native.worker, args=(self.address, tid),
                                       name=f"treadle-{tid}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return
             self.threads.append(thread)
-            thread.start()
 
     def reserve(self, size: int) -> None:
         """Have at least `size` bytes of scratch in every lane; only between runs."""

@@ -29,6 +29,10 @@ _PAGE = 4096
 _CHUNK_WORK = 1 << 20
 """Multiply-adds that make a chunk worth claiming."""
 _MOST_CHUNKS = 256
+_BOUND_ROWS = 8
+"""Fewer rows than this wait for the memory that B lies in."""
+_REPACK_TILES = 4
+"""Row tiles from which a panel of B, read row by row, is worth copying first."""
 
 
 class Depth(NamedTuple):
@@ -65,7 +69,8 @@ def chunks_for(spec: Matmul, tile: Tile, sizes: Mapping[str, int]) -> int:
     for axis in spec.batch:
         batch *= _known(axis.extent, sizes)
     units = batch * -(-n // tile.columns) * max(1, m // 96)
-    return max(1, min(units, batch * m * n * k // _CHUNK_WORK, _MOST_CHUNKS))
+    work = batch * max(m, _BOUND_ROWS) * n * k
+    return max(1, min(units, work // _CHUNK_WORK, _MOST_CHUNKS))
 
 
 def _known(size: Extent, sizes: Mapping[str, int]) -> int:
@@ -96,6 +101,8 @@ class _Shape:
         # LLVM reassociates integer sums across unrolled steps, and then spills.
         self.unroll = 1 if self.group == 2 else UNROLL
         self.open_depth = not isinstance(spec.k, int)
+        several = isinstance(spec.m, int) and spec.m > _REPACK_TILES * self.tile.rows
+        self.copies_b = spec.b_layout == "columns" or (spec.b_layout == "rows" and several)
         self.depths = [Depth(0, spec.k, True, True)]
         if isinstance(spec.k, int) and not spec.integer:
             blocks = depth_blocks(spec, target, self.tile)
@@ -256,7 +263,7 @@ class _Macro(_Shape):
         offset = (panel * columns * line + depth.start if by_columns
                   else depth.start * line + panel * columns)
         source = f.address(self.kernel["b"], slab.b + offset, spec.b)
-        if not by_columns and not masked:
+        if not self.copies_b and not masked:
             return source, spec.row_b, f.address(source, columns, spec.b)
         target = f.address(self.kernel.scratch(), self._staged_elements(depth), spec.accumulator)
         pack = pack_function(self.module, spec.b, spec.accumulator, self.tile, by_columns)
@@ -329,7 +336,7 @@ class _Macro(_Shape):
         line = row_a if isinstance(row_a, int) else None
         size = depth.size
         tail = -(-size // self.group) % self.unroll if isinstance(size, int) else None
-        in_scratch = spec.b_layout == "columns" or (spec.b_layout == "rows" and masked)
+        in_scratch = self.copies_b or (spec.b_layout == "rows" and masked)
         ahead, spread = self._prefetch() if spec.b_layout == "packed" and spec.cold else (0, 0)
         return Micro(
             tile=tile, unroll=self.unroll, rows=0, vectors=self._vectors(masked),
