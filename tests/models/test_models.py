@@ -11,7 +11,7 @@ import pytest
 import treadle
 from tests.models.handed import MODELS, Handed
 
-DEVICES = ("reference",)
+DEVICES = ("reference", "cpu")
 
 
 def session(path: Path) -> onnxruntime.InferenceSession:

@@ -7,7 +7,7 @@ from importlib import import_module
 from ..errors import DeviceError
 from .base import Backend
 
-DEVICES: dict[str, str] = {"reference": "reference:Reference"}
+DEVICES: dict[str, str] = {"reference": "reference:Reference", "cpu": "cpu.backend:Cpu"}
 """Module and class of each device; a module is imported at first use."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, cast
 from weakref import WeakKeyDictionary
@@ -21,6 +22,8 @@ from .schema import canonical
 
 Binding: TypeAlias = dict[str, int]
 Env: TypeAlias = dict[Value, Array]
+_LARGEST = 2**59
+"""Elements of the largest array that NumPy can describe, empty axes apart."""
 Watch: TypeAlias = Callable[[Node, Sequence[Array]], None]
 
 
@@ -85,7 +88,7 @@ def run(graph: Graph, arrays: Sequence[Array], outer: Mapping[Value, Array], bin
     bind_shapes([v.type for v in leaves], arrays, binding)
     for step in plan(graph):
         node = step.node
-        out = _locate(step, env, binding)
+        out = perform(step, env, binding)
         if step.makes:
             bind_shapes([v.type for v in node.outputs], out, binding)
         env.update(zip(node.outputs, out, strict=True))
@@ -96,7 +99,7 @@ def run(graph: Graph, arrays: Sequence[Array], outer: Mapping[Value, Array], bin
     return tuple([env[v] for v in graph.outputs])
 
 
-def _locate(step: Step, env: Env, binding: Binding) -> tuple[Array, ...]:
+def perform(step: Step, env: Mapping[Value, Array], binding: Binding) -> tuple[Array, ...]:
     """Run one step; an error gains the operator, its operands and where it came from."""
     node = step.node
     try:
@@ -113,10 +116,23 @@ def _locate(step: Step, env: Env, binding: Binding) -> tuple[Array, ...]:
         raise RunError(f"{_where(node, env)}: out of memory: {e}",
                        hint="bind smaller sizes to the symbolic dims") from None
     except (ValueError, IndexError, TypeError, OverflowError, ArithmeticError, KeyError) as e:
+        if wrong := _impossible(node, binding):
+            raise RunError(f"{_where(node, env)}: {wrong}") from None
         raise RunError(f"{_where(node, env)}: {e.__class__.__name__}: {e}") from e
 
 
-def _where(node: Node, env: Env) -> str:
+def _impossible(node: Node, binding: Binding) -> str:
+    """Which result no array can be, or nothing."""
+    for v in node.outputs:
+        if not {s for d in v.shape for s in symbols(d)} <= binding.keys():
+            continue
+        shape = [bind_size(d, binding) for d in v.shape]
+        if min(shape, default=0) < 0 or math.prod(filter(None, shape)) > _LARGEST:
+            return f"the result {v.type} would have the shape {shape}"
+    return ""
+
+
+def _where(node: Node, env: Mapping[Value, Array]) -> str:
     shown = ", ".join(str(type_of(env[v])) for v in node.inputs)
     return f"{node.op}({shown})" + (f" at {node.loc}" if node.loc else "")
 

@@ -60,7 +60,7 @@ def primitive(f: Function, e: Scalar, args: Sequence[Value]) -> Value:
         return _cast(f, e.args[0].dtype, e.dtype, args[0])
     if e.op == "bitcast":
         return _bitcast(f, e.args[0].dtype, e.dtype, args[0])
-    if e.op in LIBRARY:
+    if e.op in LIBRARY and e.dtype.sort == "float":
         return library(f, e.op, args)
     return PRIMITIVES[e.op](f, e.args[-1].dtype, args)
 

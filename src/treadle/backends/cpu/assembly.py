@@ -1,0 +1,152 @@
+"""From a graph to stages of steps: views are followed, equal kernels are emitted once.
+
+A stage ends where a step makes sizes that only its result tells; within one, every size is known
+from the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ...codegen.llvm.jit import Program, build
+from ...codegen.llvm.kernel import addresses, export
+from ...codegen.llvm.scalars import holds
+from ...codegen.llvm.target import host
+from ...codegen.llvm.text import Module
+from ...declare.evaluate import Step as HostBody
+from ...errors import Declined
+from ...ir.graph import Graph, Node, Value
+from ...memory.views import View, certain, follow, whole
+from .claims import is_leaf, is_view, lower
+from .lowered import Lowered
+from .pointwise import copy
+
+
+@dataclass(frozen=True, eq=False)
+class NativeStep:
+    """A kernel call; `kernel` is its number in the program's table."""
+
+    node: Node
+    lowered: Lowered
+    kernel: int
+
+
+@dataclass(frozen=True, eq=False)
+class HostStep:
+    """A node that runs its NumPy body on views of its operands, and why."""
+
+    node: Node
+    body: HostBody
+    views: Mapping[Value, View]
+    reason: str
+
+
+AnyStep: TypeAlias = "NativeStep | HostStep"
+
+
+@dataclass(eq=False)
+class Stage:
+    """Steps whose sizes are known together. `leaves` are computed once for each binding.
+
+    `checks` are views whose sizes must be verified for each binding.
+    """
+
+    steps: list[AnyStep] = field(default_factory=list[AnyStep])
+    leaves: list[Node] = field(default_factory=list[Node])
+    checks: list[Node] = field(default_factory=list[Node])
+
+
+@dataclass(eq=False)
+class Assembled:
+    """A graph as stages, with the views of its values and the code of its kernels."""
+
+    graph: Graph
+    stages: list[Stage]
+    views: Mapping[Value, View]
+    program: Program | None
+    addresses: Sequence[int]
+    native: frozenset[Value]
+    """Bases that kernels write."""
+
+
+class Assembler:
+    """Walks a graph once."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.views: dict[Value, View] = {v: whole(v) for v in (*graph.inputs, *graph.params)}
+        self.stages = [Stage()]
+        self.kernels: dict[str, int] = {}
+        self.emitted: list[Lowered] = []
+        self.native: set[Value] = set()
+
+    def run(self) -> Assembled:
+        """All nodes in order, then the machine code."""
+        for node in self.graph.nodes:
+            self._node(node)
+        program, found = self._code()
+        return Assembled(self.graph, self.stages, self.views, program, found,
+                         frozenset(self.native))
+
+    def _code(self) -> tuple[Program | None, list[int]]:
+        if not self.emitted:
+            return None, []
+        module = Module(host())
+        made = [lowered.emit(module, f"k{i}") for i, lowered in enumerate(self.emitted)]
+        export(module, made)
+        program = build(module.text(), host())
+        return program, addresses(program, len(made))
+
+    def _node(self, node: Node) -> None:
+        stage = self.stages[-1]
+        if is_leaf(node):
+            self._leaf(node, stage)
+        elif is_view(node):
+            self._view(node, stage)
+        else:
+            self._compute(node, stage)
+
+    def _leaf(self, node: Node, stage: Stage) -> None:
+        """Equal elements are one element that every index reads."""
+        stage.leaves.append(node)
+        for v in node.outputs:
+            if node.op == "full" and holds(v.dtype):
+                one = Value(v.type.with_(shape=()), v.name, node)
+                self.views[v] = View(one, v.shape, (0,) * len(v.shape))
+            else:
+                self.views[v] = whole(v)
+
+    def _view(self, node: Node, stage: Stage) -> None:
+        source = self.views[node.inputs[0]]
+        found = follow(node, source)
+        if found is None:
+            moved = whole(Value(node.inputs[0].type, node.inputs[0].name))
+            self._add(node, [copy(source, moved)])
+            found = follow(node, moved)
+        assert found is not None
+        if not certain(node):
+            stage.checks.append(node)
+        self.views.update(zip(node.outputs, found, strict=True))
+
+    def _compute(self, node: Node, stage: Stage) -> None:
+        ins = [self.views[v] for v in node.inputs]
+        try:
+            outs = [whole(v) for v in node.outputs]
+            self._add(node, lower(node, ins, outs))
+        except Declined as e:
+            used = {v: self.views[v] for v in node.uses()}
+            step = HostStep(node, HostBody(node), used, e.message)
+            stage.steps.append(step)
+            if step.body.makes:
+                self.stages.append(Stage())
+        self.views.update({v: whole(v) for v in node.outputs})
+
+    def _add(self, node: Node, calls: Sequence[Lowered]) -> None:
+        for lowered in calls:
+            number = self.kernels.setdefault(lowered.key, len(self.emitted))
+            if number == len(self.emitted):
+                self.emitted.append(lowered)
+            self.stages[-1].steps.append(NativeStep(node, lowered, number))
+            self.native.update(lowered.writes)

@@ -1,0 +1,62 @@
+"""Which operators have native code, and why others have none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...codegen.llvm.scalars import holds
+from ...errors import Declined
+from ...ir.graph import Node
+from ...memory.views import RULES, View, certain, follow, whole
+from ...ops.library import REGISTRY
+from ..base import Claim
+from . import pointwise, reductions
+from .lowered import Lowered
+from .pointwise import Lowering
+
+LOWERINGS: dict[str, Lowering] = {**pointwise.LOWERINGS, **reductions.LOWERINGS}
+"""Lowerings by operator; elementwise operators share one."""
+KNOWN = frozenset({"shape_of"})
+"""Operators that need only the sizes of their operands."""
+
+
+def lowering(node: Node) -> Lowering | None:
+    """The lowering of an operator, which may still decline."""
+    if REGISTRY[node.op].kind == "elementwise":
+        return pointwise.elementwise
+    return LOWERINGS.get(node.op)
+
+
+def lower(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
+    """The kernels of a node; raises `Declined` with the reason."""
+    found = lowering(node)
+    if found is None:
+        raise Declined(f"{node.op} has no native lowering yet")
+    return found(node, ins, outs)
+
+
+def is_leaf(node: Node) -> bool:
+    """Whether the outputs follow from attributes and sizes alone."""
+    return node.op in KNOWN or (not node.inputs and not node.regions and not node.makes())
+
+
+def is_view(node: Node) -> bool:
+    """Whether the outputs are the operand's elements in place, or after one copy."""
+    if node.op not in RULES or not holds(node.inputs[0].dtype):
+        return False
+    return node.op != "reshape" or certain(node)
+
+
+def claim(node: Node) -> Claim:
+    """How a node runs on operands of its types."""
+    if is_leaf(node):
+        return Claim("native", "computed once for each binding of sizes")
+    if is_view(node):
+        moved = follow(node, whole(node.inputs[0])) is None
+        return Claim("native", "a copy" if moved else "a view")
+    try:
+        lower(node, [whole(v) for v in node.inputs], [whole(v) for v in node.outputs])
+    except Declined as e:
+        kind = REGISTRY[node.op].kind
+        return Claim("decomposed" if kind == "composite" else "host", e.message)
+    return Claim("native")

@@ -1,0 +1,229 @@
+"""One stage under one binding of sizes: offsets, shapes, schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...codegen.llvm.jit import Program
+from ...codegen.llvm.schedule import Frame, Phase, Schedule
+from ...codegen.llvm.schedule import Step as KernelCall
+from ...declare import evaluate as interpreter
+from ...declare.arrays import Array, np_dtype
+from ...errors import OperatorError, RunError
+from ...ir.dims import Size, evaluate, symbols
+from ...ir.graph import Node, Value
+from ...memory.arena import ArenaPlan, Layout
+from ...memory.liveness import Access
+from ...memory.views import View
+from .assembly import AnyStep, Assembled, HostStep, NativeStep, Stage
+from .lowered import Packed
+
+Base: TypeAlias = "Value | Packed"
+Bytes: TypeAlias = NDArray[np.uint8]
+Place: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...], int]"
+"""Shape, byte strides and byte offset of a view."""
+
+
+@dataclass(eq=False)
+class Segment:
+    """Consecutive native steps: one foreign call. `bases[base_of]` is added to `offsets`."""
+
+    steps: list[NativeStep]
+    numbers: list[int]
+    phases: list[Phase]
+    schedule: Schedule
+    frame: Frame
+    bases: list[Base]
+    base_of: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class HostCall:
+    """A host step with the places of what it reads."""
+
+    step: HostStep
+    places: dict[Value, Place]
+
+
+@dataclass(eq=False)
+class Plan:
+    """What a run of a stage needs, ready."""
+
+    layout: Layout[Value]
+    shapes: Mapping[Value, tuple[int, ...]]
+    leaves: dict[Base, Array]
+    items: list[Segment | HostCall]
+    outputs: dict[Value, tuple[int, ...]]
+    arena: Bytes | None = None
+    arrays: dict[Base, Array] = field(default_factory=dict[Base, Array])
+
+    def place_in(self, arena: Bytes) -> dict[Base, Array]:
+        """The buffers as arrays of an arena; made again only for another one."""
+        if self.arena is not arena:
+            self.arena = arena
+            self.arrays = {b: np.ndarray(self.shapes[b], np_dtype(b.dtype), arena, offset)
+                           for b, offset in self.layout.offsets.items()}
+        return self.arrays
+
+
+class Planner:
+    """Everything about a stage that does not depend on the binding."""
+
+    def __init__(self, whole: Assembled, stage: Stage, direct: Sequence[Value],
+                 later: Sequence[Value]) -> None:
+        """`direct` bases are written to storage of their own; `later` stages read some bases."""
+        self.whole, self.stage = whole, stage
+        self.direct = [v for v in direct if any(v in written(s) for s in stage.steps)]
+        own = set(self.direct)
+        steps = [self._access(s, own) for s in stage.steps]
+        sizes = {b: _nbytes(b) for s in steps for b in s.writes}
+        self.arena: ArenaPlan[Value] = ArenaPlan(steps, sizes, [v for v in later if v in sizes])
+        self.symbols = sorted(self._symbols())
+
+    def _access(self, step: AnyStep, own: set[Value]) -> Access[Value]:
+        """Arena buffers that a step touches; a host step's outputs are NumPy's."""
+        if isinstance(step, NativeStep):
+            low = step.lowered
+            writes = tuple([b for b in low.writes if b not in own])
+            return Access(writes, tuple(low.reads), tuple(
+                [(new, old) for new, old in low.reuse if new not in own]))
+        return Access((), tuple(dict.fromkeys([v.base for v in step.views.values()])))
+
+    def _symbols(self) -> set[str]:
+        found: set[str] = set()
+        for s in self.stage.steps:
+            sizes: list[Size] = []
+            if isinstance(s, NativeStep):
+                for w in s.lowered.words:
+                    sizes += _sizes(w)
+            else:
+                for v in s.views.values():
+                    sizes += _sizes(v)
+            for v in written(s) if isinstance(s, NativeStep) else ():
+                sizes += v.shape
+            found.update(name for size in sizes for name in symbols(size))
+        for node in (*self.stage.leaves, *self.stage.checks):
+            found |= node.reads()
+            found.update(n for v in node.uses() for d in v.shape for n in symbols(d))
+        return found
+
+    def plan(self, binding: Mapping[str, int]) -> Plan:
+        """Numbers for everything; raises `RunError` for sizes that a view does not allow."""
+        for node in self.stage.checks:
+            dry_run(node, binding)
+        layout = self.arena.layout(binding)
+        items: list[Segment | HostCall] = []
+        numbered = list(enumerate(self.stage.steps))
+        for native, group in groupby(numbered, lambda s: isinstance(s[1], NativeStep)):
+            if native:
+                items.append(self._segment(list(group), binding))  # type: ignore[arg-type]
+                continue
+            for _, step in group:
+                assert isinstance(step, HostStep)
+                items.append(HostCall(step, {v: place(w, binding) for v, w in step.views.items()}))
+        shapes = {v: bound(v, binding) for v in self.arena.sizes}
+        leaves: dict[Base, Array] = {self.whole.views[v].base: a for node in self.stage.leaves
+                  for v, a in zip(node.outputs, leaf(node, binding), strict=True)}
+        return Plan(layout, shapes, leaves, items, {v: bound(v, binding) for v in self.direct})
+
+    def _segment(self, steps: Sequence[tuple[int, NativeStep]], binding: Mapping[str, int]
+                 ) -> Segment:
+        bases: dict[Base, int] = {}
+        base_of: list[int] = []
+        offsets: list[int] = []
+        phases: list[tuple[list[KernelCall], int]] = []
+        scratch = 0
+        for number, step in steps:
+            start = len(offsets)
+            for w in step.lowered.words:
+                base, offset = _word(w, binding)
+                base_of.append(-1 if base is None else bases.setdefault(base, len(bases)))
+                offsets.append(offset)
+            call = KernelCall(self.whole.addresses[step.kernel], start, number)
+            chunks = step.lowered.chunks(binding)
+            scratch = max(scratch, step.lowered.scratch(binding))
+            if phases and chunks == 1 == phases[-1][1]:
+                phases[-1][0].append(call)
+            else:
+                phases.append(([call], chunks))
+        program = self.whole.program
+        assert isinstance(program, Program)
+        cut = [Phase(tuple(c), n) for c, n in phases]
+        return Segment([s for _, s in steps], [n for n, _ in steps], cut,
+                       Schedule(cut, program, scratch), Frame([0] * len(offsets)), list(bases),
+                       np.array(base_of, np.int64), np.array(offsets, np.int64))
+
+
+def written(step: AnyStep) -> Sequence[Value]:
+    """The bases that a step makes."""
+    return step.lowered.writes if isinstance(step, NativeStep) else step.node.outputs
+
+
+def _sizes(word: object) -> Sequence[Size]:
+    if isinstance(word, Packed):
+        return ()
+    if isinstance(word, View):
+        return (*word.shape, *word.strides, word.offset)
+    return (word,)  # type: ignore[return-value]
+
+
+def _nbytes(value: Value) -> Size:
+    size: Size = value.dtype.bits // 8
+    for d in value.shape:
+        size = size * d
+    return size
+
+
+def _word(word: object, binding: Mapping[str, int]) -> tuple[Base | None, int]:
+    if isinstance(word, Packed):
+        return word, 0
+    if isinstance(word, View):
+        return word.base, evaluate(word.offset, binding) * (word.base.dtype.bits // 8)
+    return None, evaluate(word, binding)  # type: ignore[arg-type]
+
+
+def bound(value: Value, binding: Mapping[str, int]) -> tuple[int, ...]:
+    """A value's shape as numbers."""
+    return tuple([evaluate(d, binding) for d in value.shape])
+
+
+def place(view: View, binding: Mapping[str, int]) -> Place:
+    """A view as NumPy describes it."""
+    item = view.base.dtype.bits // 8
+    return (tuple([evaluate(d, binding) for d in view.shape]),
+            tuple([evaluate(s, binding) * item for s in view.strides]),
+            evaluate(view.offset, binding) * item)
+
+
+def leaf(node: Node, binding: Mapping[str, int]) -> tuple[Array, ...]:
+    """The outputs of a node that needs sizes alone. A `full` gives its one element."""
+    attrs: dict[str, Any] = {k: interpreter.bind_attr(v, binding) for k, v in node.attrs.items()}
+    if node.op == "full" and np_dtype(node.outputs[0].dtype).kind != "O":
+        attrs["shape"] = ()
+    out = _apply(node, attrs, binding)
+    return tuple([np.ascontiguousarray(a).reshape(a.shape) for a in out])
+
+
+def dry_run(node: Node, binding: Mapping[str, int]) -> None:
+    """Run a view's body on shapes alone, for its error."""
+    _apply(node, {k: interpreter.bind_attr(v, binding) for k, v in node.attrs.items()}, binding)
+
+
+def _apply(node: Node, attrs: Mapping[str, Any], binding: Mapping[str, int]) -> tuple[Array, ...]:
+    step = interpreter.Step(node)
+    blank = [np.broadcast_to(np.zeros((), np_dtype(v.dtype)), bound(v, binding))
+             for v in node.inputs]
+    try:
+        return interpreter.apply(node, step.op, blank, attrs, {}, dict(binding))
+    except OperatorError as e:
+        where = f" at {node.loc}" if node.loc else ""
+        shown = ", ".join([f"{v.dtype}{list(a.shape)}" for v, a in zip(
+            node.inputs, blank, strict=True)])
+        raise RunError(f"{node.op}({shown}){where}: {e.message}", hint=e.hint) from None

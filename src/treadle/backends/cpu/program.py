@@ -1,0 +1,246 @@
+"""Runs an assembled graph: one foreign call for each native segment, NumPy bodies between."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import numpy as np
+
+from ...codegen.llvm.runtime import KernelFault, ThreadPool, aligned, shared_pool
+from ...codegen.llvm.schedule import Phase, Schedule
+from ...declare import evaluate as interpreter
+from ...declare.arrays import Array, Encoded, np_dtype
+from ...declare.evaluate import Binding, Watch
+from ...errors import RunError
+from ...ir.graph import Graph, Node, Value
+from ...memory.views import View
+from ..base import Data
+from .assembly import Assembled, Assembler, HostStep
+from .lowered import Packed
+from .plan import Base, Bytes, HostCall, Place, Plan, Planner, Segment, place
+
+KEPT_PLANS = 64
+"""Bindings whose plans are kept for each stage."""
+
+
+class CpuProgram:
+    """A compiled graph with its parameters.
+
+    `poison` fills memory with NaN once nothing needs it, which shows reads of what is dead.
+    """
+
+    def __init__(self, graph: Graph, params: Mapping[str, Data], threads: int | None = None,
+                 poison: bool = False) -> None:
+        self.graph = graph
+        self.whole: Assembled = Assembler(graph).run()
+        self.pool: ThreadPool = shared_pool(threads)
+        self.poison = poison
+        self.held: dict[Base, Array] = {}
+        self._by_name = {v.name: v for v in graph.params}
+        self._packed = [w for s in self.whole.stages for step in s.steps if not isinstance(
+            step, HostStep) for w in step.lowered.words if isinstance(w, Packed)]
+        for v in graph.params:
+            self._hold(v, params[v.name])
+        for p in self._packed:
+            self._pack(p)
+        self.stages = self._planners()
+        self._plans: list[OrderedDict[tuple[int, ...], Plan]] = [
+            OrderedDict() for _ in self.stages]
+        self._arenas: list[Bytes] = [aligned(0) for _ in self.stages]
+
+    # Parameters
+
+    def _hold(self, value: Value, array: Data) -> None:
+        self.held[value] = cast(Array, array) if isinstance(array, Encoded) else solid(array)
+
+    def _pack(self, packed: Packed) -> None:
+        base = packed.view.base
+        view = array_at(self.held[base], place(packed.view, {}), base)
+        self.held[packed] = cast(Array, packed.pack(view))
+
+    def set_param(self, name: str, array: Array) -> None:
+        """Replace a parameter between runs; packed forms are made again."""
+        value = self._by_name[name]
+        self._hold(value, array)
+        for p in self._packed:
+            if p.view.base is value:
+                self._pack(p)
+
+    # Planning
+
+    def _planners(self) -> list[Planner]:
+        whole = self.whole
+        outs = [whole.views[v] for v in whole.graph.outputs]
+        self.direct = list(dict.fromkeys(
+            [v.base for v in outs if v.base in whole.native and v.whole]))
+        needed = [v.base for v in outs]
+        planners: list[Planner] = []
+        for at, stage in enumerate(whole.stages):
+            later = [b for s in whole.stages[at + 1:] for step in s.steps for b in _reads(step)]
+            planners.append(Planner(whole, stage, self.direct, [*needed, *later]))
+        return planners
+
+    def plan(self, at: int, binding: Mapping[str, int]) -> Plan:
+        """The plan of a stage for a binding, from the cache of recent ones."""
+        planner, kept = self.stages[at], self._plans[at]
+        key = tuple([binding[s] for s in planner.symbols])
+        if (found := kept.get(key)) is None:
+            found = kept[key] = planner.plan(binding)
+            if len(kept) > KEPT_PLANS:
+                kept.popitem(last=False)
+        else:
+            kept.move_to_end(key)
+        return found
+
+    # Running
+
+    def run(self, inputs: Sequence[Array], binding: Binding, watch: Watch | None = None
+            ) -> Sequence[Array]:
+        """Outputs for arrays in the order of the graph's inputs; `binding` gains late sizes."""
+        run = _Run(self, binding, watch)
+        run.arrays.update(zip(self.graph.inputs, map(solid, inputs), strict=True))
+        for at in range(len(self.stages)):
+            run.stage(at, self.plan(at, binding))
+        return run.outputs()
+
+    def arena(self, at: int, size: int) -> Bytes:
+        """A stage's memory, at least `size` bytes."""
+        if self._arenas[at].nbytes < size:
+            self._arenas[at] = aligned(size)
+        return self._arenas[at]
+
+
+def _reads(step: object) -> list[Value]:
+    if isinstance(step, HostStep):
+        return [v.base for v in step.views.values()]
+    return step.lowered.reads  # type: ignore[attr-defined]
+
+
+def solid(array: Array) -> Array:
+    """The array itself if it is row-major and aligned, else a copy that is."""
+    if array.flags.c_contiguous and array.flags.aligned:
+        return array
+    return np.array(array, order="C", copy=True)
+
+
+def array_at(base: Array, at: Place, value: Value) -> Array:
+    """A view of a row-major array by shape, byte strides and byte offset."""
+    shape, strides, offset = at
+    if 0 in shape:
+        return np.zeros(shape, np_dtype(value.dtype))
+    raw = base.reshape(-1).view(np.uint8)
+    return np.ndarray(shape, np_dtype(value.dtype), raw, offset, strides)
+
+
+class _Run:
+    """One run: the arrays behind bases, as they come into being."""
+
+    def __init__(self, program: CpuProgram, binding: Binding, watch: Watch | None) -> None:
+        self.program, self.binding, self.watch = program, binding, watch
+        self.arrays: dict[Base, Array] = dict(program.held)
+        self.views = program.whole.views
+        self.seen = 0
+        self.number = 0
+
+    def stage(self, at: int, plan: Plan) -> None:
+        """All items of a stage in order."""
+        self.number = at
+        self.arrays.update(plan.place_in(self.program.arena(at, plan.layout.total)))
+        self.arrays.update(plan.leaves)
+        for v, shape in plan.outputs.items():
+            self.arrays[v] = np.empty(shape, np_dtype(v.dtype))
+        slow = self.watch is not None or self.program.poison
+        freed = self.program.stages[at].arena.freed() if slow else []
+        done = 0
+        for item in plan.items:
+            if isinstance(item, HostCall):
+                self._watched(item.step.node)
+                self._host(item)
+                done += 1
+            elif slow:
+                self._singly(item, freed)
+                done += len(item.steps)
+            else:
+                self._native(item, item.schedule)
+            if slow and freed:
+                self._poison(freed[done - 1])
+
+    def _native(self, segment: Segment, schedule: Schedule) -> None:
+        addresses = np.array([*(self.arrays[b].ctypes.data for b in segment.bases), 0], np.int64)
+        segment.frame.words[:segment.offsets.size] = segment.offsets + addresses[segment.base_of]
+        try:
+            self.program.pool.run(schedule, segment.frame)
+        except KernelFault as fault:
+            raise self._error(fault) from None
+
+    def _singly(self, segment: Segment, freed: Sequence[Sequence[Value]]) -> None:
+        """Kernel after kernel, so that values can be seen before their memory is used again."""
+        numbered = dict(zip(segment.numbers, segment.steps, strict=True))
+        for phase in segment.phases:
+            for call in phase.steps:
+                self._watched(numbered[call.node].node)
+                one = Schedule([Phase((call,), phase.chunks)], segment.schedule.program,
+                               segment.schedule.scratch)
+                self._native(segment, one)
+                self._poison(freed[call.node])
+
+    def _poison(self, dead: Sequence[Value]) -> None:
+        if self.program.poison:
+            for b in dead:
+                self.arrays[b].reshape(-1).view(np.uint8)[...] = 0xFF
+
+    def _watched(self, node: Node | None) -> None:
+        """Show the outputs of every node before `node`, or of all that are left."""
+        nodes = self.program.graph.nodes
+        while self.watch is not None and self.seen < len(nodes) and (
+                nodes[self.seen] is not node):
+            at = nodes[self.seen]
+            self.watch(at, [self._value(v).copy() for v in at.outputs])
+            self.seen += 1
+
+    def _error(self, fault: KernelFault) -> RunError:
+        """The error of a kernel as one about the model's node."""
+        step = self.program.whole.stages[self.number].steps[fault.node]
+        assert not isinstance(step, HostStep)
+        shown = ", ".join([str(v.type) for v in step.node.inputs])
+        where = f" at {step.node.loc}" if step.node.loc else ""
+        why = step.lowered.fault(fault.code, fault.value, self.binding)
+        return RunError(f"{step.node.op}({shown}){where}: {why}")
+
+    def _host(self, call: HostCall) -> None:
+        step = call.step
+        env = {v: self._operand(v, w, call.places[v]) for v, w in step.views.items()}
+        out = interpreter.perform(step.body, env, self.binding)
+        if step.body.makes:
+            interpreter.bind_shapes([v.type for v in step.node.outputs], out, self.binding)
+        volatile = [a for v, a in env.items() if step.views[v].base in self.program.whole.native]
+        for v, a in zip(step.node.outputs, out, strict=True):
+            shared = any(np.may_share_memory(a, b) for b in volatile)
+            self.arrays[v] = np.array(a, order="C", copy=True) if shared else solid(a)
+
+    def _operand(self, value: Value, view: View, at: Place) -> Array:
+        base = self.arrays[view.base]
+        return base if view.base is value else array_at(base, at, view.base)
+
+    def _value(self, value: Value) -> Array:
+        view = self.views[value]
+        base = self.arrays[view.base]
+        if view.base is value or view.shape == view.base.shape and view.whole:
+            return base
+        return array_at(base, place(view, self.binding), view.base)
+
+    def outputs(self) -> list[Array]:
+        """The outputs; those that later runs overwrite are copied."""
+        self._watched(None)
+        kept = self.program.direct
+        out: list[Array] = []
+        for v in self.program.graph.outputs:
+            array, base = self._value(v), self.views[v].base
+            if base in self.program.whole.native and base not in kept:
+                array = array.copy()
+            elif base in kept and base is not v:
+                array = self.arrays[base].reshape(array.shape)
+            out.append(array)
+        return out
