@@ -273,6 +273,25 @@ def bernoulli(p: H, key: H | float, /, *, dtype: DType | None = None, stream: in
     """1 with probability p, else 0; in the dtype of p unless another is given (ONNX Bernoulli)."""
 
 
+def bifurcation_detector(
+    source: H,
+    current: H,
+    start: H,
+    /,
+    *,
+    predicted: H | None = None,
+    low: int,
+    high: int,
+    fresh: str = '',
+) -> tuple[H, H]:
+    """The current tokens with those predicted up to the first that the source does not have.
+
+    Prediction i is compared with source token start + i; the one that differs is kept as well.
+    The second output is where the source goes on after its only n-gram, of `low` to `high`
+    tokens, that ends the result; -1 if there is none. Source: ONNX Runtime BifurcationDetector.
+    """
+
+
 def binarizer(x: E, /, *, threshold: float = 0.0) -> E:
     """1 where x is above a threshold, else 0, in the dtype of x."""
 
@@ -1414,6 +1433,13 @@ def ne(a: E, b: E | float, /) -> E:
 
 def neg(x: E, /) -> E:
     """-x; integers wrap."""
+
+
+def ngram_repeat_block(ids: H, scores: H, /, *, size: int) -> H:
+    """scores[N, V] with -inf at each token that would repeat an n-gram of ids[N, L].
+
+    A token is blocked where the last size - 1 ids have stood before it already.
+    """
 
 
 def nll_loss(

@@ -132,6 +132,20 @@ def lp_pool(ctx: Context, x: Value, *, auto_pad: str = "NOTSET", ceil_mode: int 
               ceil_mode=bool(ceil_mode), p=p)
 
 
+def _whole(p: float) -> int:
+    if p != int(p):
+        raise Declined(f"a pool with the norm {p}", hint="the norm is a whole number from opset 2")
+    return int(p)
+
+
+@importer("LpPool", until=1)
+def lp_pool_1(ctx: Context, x: Value, *, auto_pad: str = "NOTSET", kernel_shape: Ints,
+              p: float = 2.0, pads: Ints = (), strides: Ints = ()) -> Value:
+    """The norm as a float."""
+    edges = window_pads(x, kernel_shape, strides, (), pads, auto_pad)
+    return op("lp_pool", x, kernel=kernel_shape, strides=strides, pads=edges, p=_whole(p))
+
+
 @importer("GlobalAveragePool")
 def global_average_pool(ctx: Context, x: Value) -> Value:
     """The mean of each channel."""
@@ -148,6 +162,12 @@ def global_max_pool(ctx: Context, x: Value) -> Value:
 def global_lp_pool(ctx: Context, x: Value, *, p: int = 2) -> Value:
     """The p-norm of each channel."""
     return op("global_lp_pool", x, p=p)
+
+
+@importer("GlobalLpPool", until=1)
+def global_lp_pool_1(ctx: Context, x: Value, *, p: float = 2.0) -> Value:
+    """The norm as a float."""
+    return op("global_lp_pool", x, p=_whole(p))
 
 
 @importer("MaxUnpool")
