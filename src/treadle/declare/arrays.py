@@ -114,14 +114,24 @@ def blob(array: Array) -> Blob:
 def array_of(value: Blob) -> Array:
     """The array that a blob holds; read-only where that needs no copy."""
     if value.dtype is STRING:
-        out = np.empty(value.shape, object)
-        out.reshape(-1)[:] = json.loads(value.data)
-        return out
+        return _text_of(value)
     dtype = np_dtype(value.dtype)
     want = int(np.prod(value.shape, dtype=np.int64)) * dtype.itemsize
     if len(value.data) != want:
         raise OperatorError(f"a blob of {value.type} takes {want} bytes, got {len(value.data)}")
     return np.frombuffer(value.data, dtype).reshape(value.shape)
+
+
+def _text_of(value: Blob) -> Array:
+    out = np.empty(value.shape, object)
+    try:
+        found: object = json.loads(value.data)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or len(cast("list[object]", found)) != out.size:
+        raise OperatorError(f"a blob of {value.type} holds JSON of {out.size} strings")
+    out.reshape(-1)[:] = found
+    return out
 
 
 def widen(x: Array) -> Array:

@@ -66,6 +66,8 @@ def normalizer(x: Value, *, norm: Literal["MAX", "L1", "L2"] = "MAX") -> Value:
     known([1, 3], threshold=1.5, expect=[[0, 1]])])
 def binarizer(x: Scalar, *, threshold: float = 0.0) -> Scalar:
     """1 where x is above a threshold, else 0, in the dtype of x."""
+    if not math.isfinite(threshold):
+        raise OperatorError(f"the threshold {threshold} is no number")
     level = threshold if x.dtype.sort == "float" else math.floor(threshold)
     return m.where(x > level, m.like(x, 1), m.like(x, 0))
 

@@ -56,7 +56,8 @@ def im2col(x: Array, *, kernel: tuple[int, ...], strides: tuple[int, ...] = (),
 
 def _fold_types(x: TensorType, *, image: Shape, kernel: Numbers, strides: Numbers,
                 dilations: Numbers, pads: Shape) -> TensorType:
-    n, taps = len(kernel), math.prod(kernel)
+    n = len(kernel)
+    taps = math.prod(positive("kernel", kernel, n))
     if x.rank != 3 or len(image) != n or not n:
         raise OperatorError(f"x[N, C * {taps}, windows] and {n} image sizes are needed, got {x}")
     if isinstance(x.shape[1], int) and x.shape[1] % taps:
