@@ -27,7 +27,7 @@ from ..ir.graph import (
 from ..ir.types import BOOL, F32, DType, TensorType, axes_of, broadcast, promote
 from .arrays import compute_dtype
 from .scalar import Scalar, cast_to, const, make, var
-from .schema import MISSING, Sample, canonical, check_rule, read_schema
+from .schema import MISSING, Sample, canonical, check_rule, misfit, read_schema
 
 Kind = Literal["elementwise", "reduction", "view", "linear", "composite", "structured"]
 Rule = Callable[..., object]
@@ -225,6 +225,8 @@ class OpDef:
         return full_value(value, dtype)
 
     def _promote(self, values: tuple[Value, ...]) -> tuple[Value, ...]:
+        if not values:
+            return values
         first = values[0].type.dtype
         if all([v.type.dtype is first for v in values]):
             return values
@@ -295,15 +297,31 @@ class OpDef:
             split = len(types) - len(node.keys)
             named = dict(zip(node.keys, types[split:], strict=True))
             rule = self.rules.get("types", cast(Rule, _reduction_type))
+            self._check_tensors(types)
             out = rule(*self.group(types[:split]), **named, **node.attrs, **node.regions)
-            return (out,) if isinstance(out, TensorType) else cast("Sequence[TensorType]", out)
+            return _checked((out,) if isinstance(out, TensorType) else
+                            cast("Sequence[TensorType]", out))
         except (OperatorError, ParseError) as e:
             if e.message.startswith(f"{self.name}("):
                 raise
-            shown = f"{self.name}({', '.join(map(str, types))})"
-            at = f"\n  at {node.loc}" if node.loc else ""
             sizes = e.sizes if isinstance(e, OperatorError) else ()
-            raise OperatorError(f"{shown}: {e.message}{at}", hint=e.hint, sizes=sizes) from None
+            raise self._refusal(node, e.message, e.hint, sizes) from None
+        except IndexError as e:
+            problem = "an operand has fewer axes than are needed"
+            raise self._refusal(node, problem, " ".join(self.doc.split())) from e
+
+    def _refusal(self, node: Node, message: str, hint: str, sizes: tuple[object, ...] = ()
+                 ) -> OperatorError:
+        shown = f"{self.name}({', '.join([str(v.type) for v in node.inputs])})"
+        at = f"\n  at {node.loc}" if node.loc else ""
+        return OperatorError(f"{shown}: {message}{at}", hint=hint, sizes=sizes)
+
+    def _check_tensors(self, types: Sequence[TensorType]) -> None:
+        """Views, linear operators and reductions know neither host values nor encoded tensors."""
+        if self.kind != "structured":
+            for t in types:
+                if t.dtype.sort in ("host", "block"):
+                    raise OperatorError(f"plain tensors are needed, got {t}")
 
     def _elementwise_types(self, types: list[TensorType], attrs: Attrs) -> Sequence[TensorType]:
         first = types[0] if types else _scalar_type(F32)
@@ -321,7 +339,18 @@ class OpDef:
         return done
 
 
+def _checked(types: Sequence[TensorType]) -> Sequence[TensorType]:
+    """`types`, unless one of them has a size that is known to be negative."""
+    for t in types:
+        for d in t.shape:
+            if d.__class__ is int and cast(int, d) < 0:
+                raise OperatorError(f"the result {t} would have a negative size")
+    return types
+
+
 def _trace_region(name: str, body: Rule, types: Sequence[TensorType], builder: Builder) -> Graph:
+    if problem := misfit(body, *types):
+        raise OperatorError(f"the region '{name}' is given {len(types)} values: {problem}")
     with Builder(name, builder.expand) as inner:
         inner.loc = builder.loc
         operands = [inner.input(f"a{i}", t) for i, t in enumerate(types)]

@@ -179,6 +179,8 @@ def bitcast_to(x: Scalar, dtype: DType) -> Scalar:
     """The bits of `x` read as `dtype`, which must be as wide."""
     if x.dtype.bits != dtype.bits:
         raise OperatorError(f"{x.dtype} and {dtype} differ in width")
+    if {x.dtype.sort, dtype.sort} & {"string", "block", "host"}:
+        raise OperatorError(f"the bits of {x.dtype} are not those of {dtype}")
     return x if x.dtype is dtype else intern("bitcast", dtype, (x,))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from types import FunctionType
 from typing import TypeAlias, cast
 
@@ -203,6 +204,15 @@ def sample(*types: str, low: float = -2.0, high: float = 2.0, expect: str | None
 def known(*data: object, expect: Sequence[object], rtol: float = 1e-6, **attrs: object) -> Sample:
     """A sample with its answer: floats are f32, integers i64, unless `arr` says otherwise."""
     return Sample((), attrs, data=data, expect=expect, rtol=rtol)
+
+
+def misfit(fn: Callable[..., object], *args: object, **kw: object) -> str:
+    """Why a function of the user's cannot be called like this, or nothing."""
+    try:
+        signature(fn).bind(*args, **kw)
+    except TypeError as e:
+        return str(e)
+    return ""
 
 
 def check_rule(owner: str, what: str, fn: Callable[..., object], extra: int, schema: Schema

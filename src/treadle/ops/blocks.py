@@ -46,6 +46,8 @@ def attention_block(x: Value, w_qkv: Value, w_out: Value, *, b_qkv: Value | None
     w_qkv[E,(heads + 2 kv_heads) D] projects to packed q, k and v heads, w_out[heads D,F] back;
     kv_heads=0 means heads. The other operands and attributes are those of attention and rope.
     """
+    if w_qkv.type.rank != 2:
+        raise OperatorError(f"w_qkv is {w_qkv.type}, [E,(heads + 2 kv_heads) D] was expected")
     kv = kv_heads or heads
     total, width = heads + 2 * kv, w_qkv.shape[1]
     if x.type.rank != 3 or not isinstance(width, int) or heads < 1 or width % total:

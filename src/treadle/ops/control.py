@@ -154,6 +154,8 @@ def _loop_types(carried: list[TensorType], *, trip: TensorType | None = None,
         raise OperatorError(f"the trip count must be one integer, got {trip}")
     if keep_going is not None:
         _flag(keep_going, "the condition")
+    elif trip is None:
+        raise OperatorError("a loop without a trip count and without a condition never ends")
     inside = _loop_settle(body, length=length, fresh=fresh)[2:]
     for i, (t, given) in enumerate(zip(inside, carried, strict=True)):
         _covers(t, given, i)
@@ -197,14 +199,14 @@ def loop(carried: Sequence[Array], *, trip: Array | None = None, keep_going: Arr
     limit = None if trip is None else int(trip.reshape(()))
     go = keep_going is None or bool(keep_going.reshape(()))
     held, n, rows, i = list(carried), len(carried), list[list[Array]](), 0
-    while go and (limit is None or i < limit):
+    while go and (limit is None or i < limit) and i != length:
         out = _arrays(body(np.asarray(i, np.int64), np.asarray(go), *held))
         go = keep_going is None or bool(out[0].reshape(()))
         held = out[1:n + 1]
         rows.append(out[n + 1:])
         i += 1
-    if length is not None and i != length:
-        raise OperatorError(f"the loop ran {i} times, not {length}")
+    if length is not None and (i != length or go and (limit is None or i < limit)):
+        raise OperatorError(f"the loop ran {i} times{' and goes on' * (i == length)}, not {length}")
     width = len(rows[0]) if rows else (
         len(body.graph.outputs) - n - 1 if isinstance(body, RegionCall) else 0)
     return (*held, *[_stack([r[k] for r in rows], body, n + 1 + k) for k in range(width)])

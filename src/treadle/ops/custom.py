@@ -10,7 +10,7 @@ import numpy as np
 
 from ..declare.arrays import Array
 from ..declare.kinds import structured
-from ..declare.schema import known
+from ..declare.schema import known, misfit
 from ..errors import DeclarationError, Declined, OperatorError
 from ..ir.graph import Value
 from ..ir.types import TensorType
@@ -60,7 +60,9 @@ def _keywords(attrs: Pairs) -> dict[str, Item]:
 
 
 def _custom_types(xs: Sequence[TensorType], *, name: str, attrs: Pairs) -> Sequence[TensorType]:
-    out = _find(name).types(*xs, **_keywords(attrs))
+    if problem := misfit(rule := _find(name).types, *xs, **_keywords(attrs)):
+        raise OperatorError(f"the custom operator '{name}' is called wrongly: {problem}")
+    out = rule(*xs, **_keywords(attrs))
     return (out,) if isinstance(out, TensorType) else tuple(out)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..declare.arrays import Array, ints, widen
 from ..declare.kinds import composite, structured
+from ..declare.room import check_room
 from ..declare.schema import arr, known
 from ..errors import OperatorError
 from ..ir.dims import Size, sym
@@ -348,5 +349,6 @@ def range_dynamic(start: Array, limit: Array, step: Array, *, names: tuple[str, 
             raise OperatorError(f"a range from {start} to {limit} by {step}")
         n = max(int(np.ceil(span)), 0)
     else:
-        n = len(range(int(start), int(limit), int(step)))
+        n = max(-((int(start) - int(limit)) // int(step)), 0)
+    check_room(n * first.dtype.itemsize)
     return (first + np.arange(n, dtype=first.dtype) * by).astype(start.dtype, copy=False)

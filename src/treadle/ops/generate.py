@@ -65,6 +65,8 @@ def iota(*, shape: tuple[Size, ...], axis: int, dtype: DType) -> Array:
 
 
 def _eye_types(*, rows: Size, cols: Size, k: int, dtype: DType) -> TensorType:
+    if dtype.sort not in ("bool", "int", "uint", "float", "complex"):
+        raise OperatorError(f"{dtype} has no 1", hint="use a number dtype")
     return TensorType((rows, cols), dtype)
 
 

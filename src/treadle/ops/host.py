@@ -216,6 +216,11 @@ def concat_from_sequence(seq: Array, *, axis: int, new_axis: bool = False,
         raise OperatorError("an empty sequence cannot be joined")
     if rank is not None and held[0].ndim != rank:
         raise OperatorError(f"the elements have rank {held[0].ndim}, not {rank}")
+    at = axis_of(axis, held[0].ndim + new_axis)
+    if len({(*a.shape[:at], *a.shape[at + (not new_axis):]) for a in held}) > 1:
+        raise OperatorError("the elements have the shapes "
+                            + ", ".join([str(list(a.shape)) for a in held[:8]]),
+                            hint="all sizes but those joined must agree")
     return np.stack(held, axis) if new_axis else np.concatenate(held, axis)
 
 

@@ -24,6 +24,7 @@ from .activations import sigmoid
 from .arithmetic import pow as power
 from .compare import ge, gt, logical_and, logical_or, lt, where
 from .contract import matmul
+from .extents import surely_differ
 from .gather import gather, gather_elements
 from .leaves import constant
 from .mathfn import exp, tanh
@@ -110,7 +111,8 @@ def _votes(decisions: Value, classes: int) -> Value:
 
 
 def _coupling_types(r: TensorType) -> TensorType:
-    if r.rank != 3 or r.dtype.sort != "float" or r.dtype.narrow or 0 in r.shape[1:]:
+    if r.rank != 3 or r.dtype.sort != "float" or r.dtype.narrow or 0 in r.shape[1:] or (
+            surely_differ(r.shape[1], r.shape[2])):
         raise OperatorError(f"r[N, C, C] in f32 or f64 is needed, got {r}")
     return r.with_(shape=r.shape[:2])
 
@@ -203,6 +205,9 @@ def svm_classifier(x: Value, coefficients: Value, rho: Value, *, vectors: Value 
     if vectors is None:
         return _linear(x, coefficients, rho, transform)
     classes = len(per_class)
+    if not classes or min(per_class) < 0 or surely_differ(
+            sum(per_class), vectors.shape[0]):
+        raise OperatorError(f"per_class={per_class} does not divide the vectors {vectors.type}")
     terms = svm_kernel(x, vectors, kernel=kernel, gamma=gamma, coef0=coef0, degree=degree)
     decisions = _decisions(terms, coefficients, rho, per_class)
     winner = argmax(_votes(decisions, classes), axis=-1)

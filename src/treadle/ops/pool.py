@@ -277,6 +277,12 @@ def _overhang(out: Value, outer: Shape, kernel: Numbers, strides: Numbers, dilat
                          for i in range(n)])
 
 
+def _powers(x: Value, p: int) -> Value:
+    if p < 1:
+        raise OperatorError(f"the norm of order p={p}", hint="p is at least 1")
+    return power(abs_(wide(x)), float(p))
+
+
 @composite(samples=[
     sample("f32[2,3,7,6]", kernel=(3, 2), strides=(2, 2), pads=(1, 0, 1, 1), p=3,
            expect=ORACLE + "lp_pool", rtol=1e-5),
@@ -285,8 +291,7 @@ def lp_pool(x: Value, *, kernel: tuple[int, ...], strides: tuple[int, ...] = (),
             dilations: tuple[int, ...] = (), pads: tuple[Size, ...] = (),
             ceil_mode: bool = False, p: int = 2) -> Value:
     """(sum |x|^p)^(1/p) of each window."""
-    w = wide(x)
-    powers = power(abs_(w), float(p))
+    powers = _powers(x, p)
     total = sum_pool(powers, kernel=kernel, strides=strides, dilations=dilations, pads=pads,
                      ceil_mode=ceil_mode)
     return cast_value(power(total, 1.0 / p), x.dtype)
@@ -313,7 +318,7 @@ def global_max_pool(x: Value) -> Value:
 @composite(samples=[known([[[3.0, -4.0]]], p=2, expect=[[[[5.0]]]])])
 def global_lp_pool(x: Value, *, p: int = 2) -> Value:
     """(sum |x|^p)^(1/p) over the spatial axes, which stay with size 1."""
-    total = sum_(power(abs_(wide(x)), float(p)), axes=_space(x), keepdims=True)
+    total = sum_(_powers(x, p), axes=_space(x), keepdims=True)
     return cast_value(power(total, 1.0 / p), x.dtype)
 
 

@@ -118,6 +118,8 @@ def axial_rope(x: Value, cos: Value, sin: Value, rows: Value, columns: Value, *,
 
     x[N,H,S,D] holds a patch per position; rows and columns are [S] or [N,S] (2403.13298).
     """
+    if x.type.rank != 4:
+        raise OperatorError(f"x is {x.type}, [N,H,S,D] was expected")
     d = x.shape[-1]
     if isinstance(d, int) and d % 4:
         raise OperatorError(f"a head of {d} elements has no two halves of pairs")

@@ -289,6 +289,8 @@ def conv_integer(x: Value, w: Value, *, x_zero: Value | None = None,
     """
     if x_zero is not None and x_zero.shape not in ((), (1,)):
         raise OperatorError(f"x_zero has shape {shape_text(x_zero.shape)}, not that of a scalar")
+    if not w.type.rank:
+        raise OperatorError("w is a scalar, filters [M,C/groups,..] were expected")
     by = None if w_zero is None else _per_filter(w_zero, w.type.rank, w.shape[0], "w_zero")
     y = convolution(_centred(x, x_zero), _centred(w, by), strides=strides, dilations=dilations,
                     pads=pads, groups=groups)

@@ -232,8 +232,11 @@ def _parsed(text: str, whole: bool, dtype: DType) -> float:
 
 def _pool(pool: Blob, ngram_counts: Sequence[int]) -> dict[tuple[object, ...], int]:
     """Every n-gram of the pool with its number."""
-    words = cast("list[object]", array_of(pool).tolist())
+    words = cast("list[object]", array_of(pool).reshape(-1).tolist())
     out, ends = dict[tuple[object, ...], int](), [*ngram_counts[1:], len(words)]
+    if len(ends) != len(ngram_counts) or [0, *ends] != sorted([0, *ends]):
+        raise OperatorError(f"the offsets {ngram_counts} do not divide {len(words)} words",
+                            hint="they say where the 1-grams, 2-grams, ... of the pool start")
     for n, (start, end) in enumerate(zip(ngram_counts, ends, strict=True), 1):
         for at in range(start, end, n):
             out[tuple(words[at:at + n])] = len(out)
@@ -253,6 +256,8 @@ def _tfidf_types(x: TensorType, *, mode: str, pool: Blob, ngram_counts: tuple[in
     if len(ngram_indexes) != size or len(weights) not in (0, size):
         raise OperatorError(f"the pool has {size} n-grams, there are {len(ngram_indexes)} indexes "
                             f"and {len(weights)} weights")
+    if min(ngram_indexes, default=0) < 0:
+        raise OperatorError(f"the index {min(ngram_indexes)} is negative")
     return TensorType((*x.shape[:-1], max(ngram_indexes, default=-1) + 1), F32)
 
 
@@ -291,7 +296,7 @@ def tfidf_vectorizer(x: Array, *, mode: Literal["TF", "IDF", "TFIDF"], pool: Blo
 
 def _grams(words: Sequence[object], low: int, high: int, max_skip: int
            ) -> Iterable[tuple[object, ...]]:
-    for n in range(low, high + 1):
-        for gap in range(1, (max_skip if n > 1 else 0) + 2):
+    for n in range(low, min(high, len(words)) + 1):
+        for gap in range(1, (min(max_skip, len(words)) if n > 1 else 0) + 2):
             for start in range(len(words) - (n - 1) * gap):
                 yield tuple(words[start:start + (n - 1) * gap + 1:gap])

@@ -16,6 +16,8 @@ from ..errors import OperatorError
 from ..ir.dims import Dim, Size, bounds, cdiv, dmax, dmin
 from ..ir.types import Shape
 
+LARGEST = 2**31 - 1
+"""Of strides, dilations and kernel sizes: index arithmetic stays within 64 bits."""
 S = TypeVar("S", int, "Size")
 
 
@@ -29,10 +31,12 @@ def per_axis(name: str, values: Sequence[S], n: int, default: S) -> tuple[S, ...
 
 
 def positive(name: str, values: Sequence[int], n: int) -> tuple[int, ...]:
-    """`per_axis` of numbers that are at least 1."""
+    """`per_axis` of numbers from 1 to `LARGEST`."""
     full = per_axis(name, values, n, 1)
     if any(v < 1 for v in full):
         raise OperatorError(f"{name} {full} must be at least 1")
+    if any(v > LARGEST for v in full):
+        raise OperatorError(f"{name} {full} must be at most {LARGEST}")
     return full
 
 
