@@ -36,7 +36,7 @@ test: lint
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,bench]'
-	$(BIN)/python bench/run.py $(ARGS)
+	$(BIN)/python -m bench.run $(ARGS)
 
 docs: $(STAMP)
 	$(BIN)/python tools/docs.py $(ARGS)

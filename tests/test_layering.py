@@ -25,7 +25,7 @@ LAYERS = (
     ("runtime",),
     ("frontends",),
     ("api",),
-    ("llm", "ort_ep"),
+    ("llm", "ort_ep", "measure"),
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -112,7 +112,7 @@ def test_devices_and_passes() -> None:
     assert "constant_fold" in run("passes").output
 
 
-@pytest.mark.parametrize("command", ["run", "inspect", "explain", "devices", "passes"])
+@pytest.mark.parametrize("command", ["run", "inspect", "explain", "bench", "devices", "passes"])
 def test_help_has_an_explanation(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0 and len(result.output.splitlines()) > 5

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from ..errors import TreadleError
+from .bench import bench
 from .devices import devices
 from .explain import explain
 from .inspect import inspect
@@ -38,7 +39,7 @@ def _guarded(fn: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-for _command in (run, inspect, explain, devices, passes):
+for _command in (run, inspect, explain, bench, devices, passes):
     app.command(name=_command.__name__)(_guarded(_command))
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ..declare.arrays import Array, dtype_of_array
 from ..errors import BindingError, DeviceError
+from ..measure.agree import agreement
 
 
 def save(path: Path, outputs: Mapping[str, Array]) -> None:
@@ -94,18 +95,7 @@ def compare_with_onnxruntime(model: Path, arrays: Mapping[str, Array],
                           hint="pip install onnxruntime") from None
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     wanted = session.run(list(outputs), dict(arrays))
-    rows: list[dict[str, Any]] = []
-    for (name, a), b in zip(outputs.items(), wanted, strict=True):
-        other = np.asarray(b)
-        if a.shape != other.shape or a.dtype == object or other.dtype == object:
-            same = a.shape == other.shape and a.tolist() == other.tolist()
-            rows.append({"name": name, "agrees": same, "max_difference": 0.0 if same else np.inf})
-            continue
-        x, y = a.astype(np.float64), other.astype(np.float64)
-        size = np.abs(y)
-        limit = 1e-5 + 1e-4 * np.maximum(size, size.mean() if size.size else 0.0)
-        gap = np.abs(x - y)
-        fine = (gap <= limit) | (x == y) | (np.isnan(x) & np.isnan(y))
-        rows.append({"name": name, "agrees": bool(fine.all()),
-                     "max_difference": float(np.nanmax(gap, initial=0.0))})
-    return rows
+    found = {name: agreement(a, np.asarray(b))
+             for (name, a), b in zip(outputs.items(), wanted, strict=True)}
+    return [{"name": name, "agrees": f.agrees, "max_difference": f.max_difference}
+            for name, f in found.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from ..declare.opdef import REGISTRY
 from ..declare.scalar import walk
@@ -25,6 +26,12 @@ def _conv_transpose(node: Node) -> Size:
     return 2 * count(node.inputs[0].type.shape) * count(node.inputs[1].type.shape[1:])
 
 
+def _dot_general(node: Node) -> Size:
+    shape = node.inputs[0].type.shape
+    axes = cast("tuple[int, ...]", node.attrs["contract_a"])
+    return 2 * count(node.outputs[0].type.shape) * count(tuple([shape[i] for i in axes]))
+
+
 def _recurrent(node: Node) -> Size:
     """Both products of every step; the elementwise part is small beside them."""
     x, w, r = (node.inputs[i].type.shape for i in range(3))
@@ -32,13 +39,16 @@ def _recurrent(node: Node) -> Size:
 
 
 FLOPS: dict[str, Callable[[Node], Size]] = {
-    "matmul": _matmul, "conv": _conv, "conv_transpose": _conv_transpose, "lstm": _recurrent,
-    "gru": _recurrent, "rnn": _recurrent}
+    "matmul": _matmul, "matmul_integer": _matmul, "grouped_matmul": _matmul,
+    "dot_general": _dot_general, "conv": _conv, "convolution": _conv,
+    "conv_transpose": _conv_transpose, "transposed_convolution": _conv_transpose,
+    "lstm": _recurrent, "gru": _recurrent, "rnn": _recurrent,
+    "dynamic_quantized_lstm": _recurrent}
 """Operators whose work is not proportional to their elements."""
 
 
 def flops(node: Node) -> Size:
-    """Floating-point operations of one node: a multiply-add is 2, a function call is 1."""
+    """Arithmetic of one node: a multiply-add is 2, a function call is 1, integers count alike."""
     if (rule := FLOPS.get(node.op)) is not None:
         return rule(node)
     op = REGISTRY[node.op]
