@@ -24,10 +24,11 @@ from ..ir.graph import (
     current,
     set_operator_hook,
 )
-from ..ir.types import BOOL, F32, DType, TensorType, axes_of, broadcast, promote
+from ..ir.types import BOOL, F32, DType, TensorType, broadcast, promote
 from .arrays import compute_dtype
+from .rules import attr_key, checked, reduction_type, trace_region
 from .scalar import Scalar, cast_to, const, make, var
-from .schema import MISSING, Sample, canonical, check_rule, misfit, read_schema
+from .schema import MISSING, Sample, canonical, check_rule, read_schema
 
 Kind = Literal["elementwise", "reduction", "view", "linear", "composite", "structured"]
 Rule = Callable[..., object]
@@ -171,13 +172,13 @@ class OpDef:
         for key in self.schema.regions:
             if (body := bodies.get(key)) is None:
                 continue
-            regions[key] = _trace_region(key, body, args, builder)
+            regions[key] = trace_region(key, body, args, builder)
             while settle and len(regions) == 1:
                 wider = cast("Sequence[TensorType]", settle(regions[key], **attrs))
                 if tuple(wider) == tuple(args):
                     break
                 args = wider
-                regions[key] = _trace_region(key, body, args, builder)
+                regions[key] = trace_region(key, body, args, builder)
         return regions
 
     def bind(self, kw: Mapping[str, object]
@@ -296,10 +297,10 @@ class OpDef:
                 return [v.type for v in self.body_graph(node).outputs]
             split = len(types) - len(node.keys)
             named = dict(zip(node.keys, types[split:], strict=True))
-            rule = self.rules.get("types", cast(Rule, _reduction_type))
+            rule = self.rules.get("types", cast(Rule, reduction_type))
             self._check_tensors(types)
             out = rule(*self.group(types[:split]), **named, **node.attrs, **node.regions)
-            return _checked((out,) if isinstance(out, TensorType) else
+            return checked((out,) if isinstance(out, TensorType) else
                             cast("Sequence[TensorType]", out))
         except (OperatorError, ParseError) as e:
             if e.message.startswith(f"{self.name}("):
@@ -337,36 +338,6 @@ class OpDef:
             if plain and len(self._results) < _CACHE:
                 self._results[dtypes] = done
         return done
-
-
-def _checked(types: Sequence[TensorType]) -> Sequence[TensorType]:
-    """`types`, unless one of them has a size that is known to be negative."""
-    for t in types:
-        for d in t.shape:
-            if d.__class__ is int and cast(int, d) < 0:
-                raise OperatorError(f"the result {t} would have a negative size")
-    return types
-
-
-def _trace_region(name: str, body: Rule, types: Sequence[TensorType], builder: Builder) -> Graph:
-    if problem := misfit(body, *types):
-        raise OperatorError(f"the region '{name}' is given {len(types)} values: {problem}")
-    with Builder(name, builder.expand) as inner:
-        inner.loc = builder.loc
-        operands = [inner.input(f"a{i}", t) for i, t in enumerate(types)]
-        return inner.finish(cast("Sequence[Value]", body(*operands)))
-
-
-def _reduction_type(x: TensorType, *, axes: tuple[int, ...], keepdims: bool) -> TensorType:
-    at = axes_of(axes, x.rank)
-    if keepdims:
-        return x.with_(shape=tuple(1 if i in at else s for i, s in enumerate(x.shape)))
-    return x.with_(shape=tuple(s for i, s in enumerate(x.shape) if i not in at))
-
-
-def attr_key(attrs: Attrs) -> tuple[object, ...]:
-    """Attributes as a cache key; the texts keep 1, 1.0 and true, and the two zeros, apart."""
-    return tuple([(k, v, repr(v)) for k, v in attrs.items()])
 
 
 def full_value(value: complex | Size, dtype: DType) -> Value:
