@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from ....declare.hosts import elem_of
 from ....declare.opdef import REGISTRY
 from ....errors import Declined
 from ....ir.graph import Value
-from ....ir.types import TensorType
+from ....ir.types import HostKind, TensorType
 from ..context import Context
 from ..importing import RegionImporter
 from ..reading import dtype_of
 from ..registry import importer
 from .shape import op
+
+
+def _ranked(kind: HostKind, x: Value) -> None:
+    """Elements of unknown rank cannot be taken out: the graph's types have ranks."""
+    elem = elem_of(x.type, kind)
+    if elem.type is None:
+        what = "nothing" if elem.empty else f"{elem.dtype or 'tensors'} of no known rank"
+        raise Declined(f"an element of {x.type}, which holds {what}",
+                       hint="state the shape of the elements in the type of the graph's input")
 
 
 @importer("SequenceEmpty")
@@ -28,6 +38,7 @@ def sequence_construct(ctx: Context, *xs: Value) -> Value:
 @importer("SequenceAt")
 def sequence_at(ctx: Context, seq: Value, position: Value) -> Value:
     """One element."""
+    _ranked("seq", seq)
     return op("sequence_at", seq, position, fresh=ctx.fresh("item"))
 
 
@@ -59,6 +70,7 @@ def split_to_sequence(ctx: Context, x: Value, split: Value | None, *, axis: int 
 @importer("ConcatFromSequence")
 def concat_from_sequence(ctx: Context, seq: Value, *, axis: int, new_axis: int = 0) -> Value:
     """The elements joined or stacked."""
+    _ranked("seq", seq)
     return op("concat_from_sequence", seq, axis=axis, new_axis=bool(new_axis),
               fresh=ctx.fresh("joined"))
 
@@ -90,4 +102,6 @@ def optional_has_element(ctx: Context, x: Value | None) -> Value:
 @importer("OptionalGetElement")
 def optional_get_element(ctx: Context, x: Value) -> Value:
     """What an optional holds."""
+    if x.dtype.name.startswith("opt("):
+        _ranked("opt", x)
     return op("optional_get_element", x, fresh=ctx.fresh("held"))
