@@ -88,9 +88,11 @@ class Trees:
                             hint="the model's tree table is damaged")
 
     def _answers(self, value: Array, node: Array) -> Array:
-        mode, split = self.mode[node], self.split[node]
-        out = np.zeros(len(node), bool)
-        for m in np.unique(mode):
+        kinds, split = np.unique(self.mode), self.split[node]
+        if len(kinds) == 1 and kinds[0] != MEMBER:
+            return _TESTS[kinds[0]](value, split)
+        mode, out = self.mode[node], np.zeros(len(node), bool)
+        for m in kinds:
             here = mode == m
             if m == MEMBER:
                 if self.members is None:

@@ -2,7 +2,8 @@
 
 ONNX leaves the generator open. Here a node with `seed` draws from the key of that seed; one
 without draws from key 0, on a stream of its own: streams count up from 1 through the model. A
-compiled model is a function of its inputs, so every run draws the same numbers.
+compiled model is a function of its inputs, so every run, and every iteration of a loop, draws the
+same numbers.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from ....errors import Declined
 from ....ir.graph import Value
 from ..context import Context
@@ -85,5 +87,8 @@ def col2im(ctx: Context, x: Value, image_shape: Value, block_shape: Value, *,
 
 @importer("ImageDecoder")
 def image_decoder(ctx: Context, stream: Value, *, pixel_format: str = "RGB") -> Value:
-    """An image file as pixels."""
+    """An image file as pixels, where Pillow is there to read it."""
+    if find_spec("PIL") is None:
+        raise Declined("ImageDecoder reads images by Pillow, which is not installed",
+                       hint="pip install pillow, or decode before the model")
     return op("decode_image", stream, pixel_format=pixel_format, fresh=ctx.fresh("image"))
