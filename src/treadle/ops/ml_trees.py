@@ -88,7 +88,7 @@ class Trees:
                             hint="the model's tree table is damaged")
 
     def _answers(self, value: Array, node: Array) -> Array:
-        kinds, split = np.unique(self.mode), self.split[node]
+        kinds, split = cast("list[int]", np.unique(self.mode).tolist()), self.split[node]
         if len(kinds) == 1 and kinds[0] != MEMBER:
             return _TESTS[kinds[0]](value, split)
         mode, out = self.mode[node], np.zeros(len(node), bool)
