@@ -81,6 +81,7 @@ class Assembler:
         self.kernels: dict[str, int] = {}
         self.emitted: list[Lowered] = []
         self.native: set[Value] = set()
+        self.fixed = frozenset(graph.params)
 
     def run(self) -> Assembled:
         """All nodes in order, then the machine code."""
@@ -134,7 +135,7 @@ class Assembler:
         ins = [self.views[v] for v in node.inputs]
         try:
             outs = [whole(v) for v in node.outputs]
-            self._add(node, lower(node, ins, outs))
+            self._add(node, lower(node, ins, outs, self.fixed))
         except Declined as e:
             used = {v: self.views[v] for v in node.uses()}
             step = HostStep(node, HostBody(node), used, e.message)

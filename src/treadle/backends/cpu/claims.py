@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...codegen.llvm.scalars import holds
 from ...errors import Declined
-from ...ir.graph import Node
+from ...ir.graph import Node, Value
 from ...memory.views import RULES, View, certain, follow, whole
 from ...ops.library import REGISTRY
 from ..base import Claim
-from . import pointwise, reductions
+from . import pointwise, products, reductions
 from .lowered import Lowered
 from .pointwise import Lowering
 
@@ -27,8 +27,11 @@ def lowering(node: Node) -> Lowering | None:
     return LOWERINGS.get(node.op)
 
 
-def lower(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
-    """The kernels of a node; raises `Declined` with the reason."""
+def lower(node: Node, ins: Sequence[View], outs: Sequence[View],
+          fixed: Collection[Value] = ()) -> list[Lowered]:
+    """The kernels of a node; raises `Declined` with the reason. `fixed` are the parameters."""
+    if (product := products.LOWERINGS.get(node.op)) is not None:
+        return product(node, ins, outs, fixed)
     found = lowering(node)
     if found is None:
         raise Declined(f"{node.op} has no native lowering yet")
