@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -27,8 +28,8 @@ def bench(models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help=
           peers: Annotated[str, typer.Option(
               help="engines to compare with, separated by commas")] = "onnxruntime,openvino",
           device: Annotated[str, typer.Option(
-              help="treadle's devices, separated by commas; the first is the one compared "
-                   "[default: cpu where it can run, else reference]")] = "",
+              help="treadle's devices, separated by commas; the first is the one compared. "
+                   "Unless given: cpu where it can run, else reference")] = "",
           threads: Annotated[str, typer.Option(help="thread counts, separated by commas")] = "1",
           input: Annotated[list[str] | None, typer.Option(  # noqa: A002 - the option's name
               help="NAME=file.npy | random | zeros | 1,2,3 (repeatable)")] = None,
@@ -50,9 +51,9 @@ def bench(models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help=
         raise BindingError(f"cannot write {json}: there is no folder {json.parent}")
     cases = make_cases(models, parse_pairs(input or [], "--input"), parse_dims(dim or []), seed)
     settings = Settings(tuple(dict.fromkeys(engines)), counts, seconds)
-    console = Console(stderr=True)
-    with console.status("measuring") as status:
-        report = run_all([*cases, overhead()], settings, status.update)
+    # lines, not a spinner: its thread would run beside the engines
+    report = run_all([*cases, overhead()], settings,
+                     lambda text: print(text, file=sys.stderr, flush=True))
     if json is not None:
         write(json, report.json())
     show(report)
