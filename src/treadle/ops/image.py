@@ -44,7 +44,7 @@ def decode_image(stream: Array, *, pixel_format: Literal["RGB", "BGR", "Grayscal
         from PIL import Image
     except ImportError:
         raise OperatorError("image files are read by Pillow, which is not installed",
-                            hint="pip install pillow, or decode before the model") from None
+                            hint="pip install 'treadle[images]', or decode before the model") from None
     mode = "L" if pixel_format == "Grayscale" else "RGB"
     try:
         pixels = np.asarray(Image.open(io.BytesIO(stream.tobytes())).convert(mode), np.uint8)
