@@ -43,8 +43,9 @@ def decode_image(stream: Array, *, pixel_format: Literal["RGB", "BGR", "Grayscal
     try:
         from PIL import Image
     except ImportError:
-        raise OperatorError("image files are read by Pillow, which is not installed",
-                            hint="pip install 'treadle[images]', or decode before the model") from None
+        raise OperatorError(
+            "image files are read by Pillow, which is not installed",
+            hint="pip install 'treadle[images]', or decode before the model") from None
     mode = "L" if pixel_format == "Grayscale" else "RGB"
     try:
         pixels = np.asarray(Image.open(io.BytesIO(stream.tobytes())).convert(mode), np.uint8)
