@@ -152,7 +152,7 @@ def crop_and_resize(x: Array, boxes: Array, batch: Array, *, size: tuple[Size, .
     Corners run from 0 to 1 between the centres of the outer pixels; y1 > y2 flips. Positions
     outside give `fill`. Source: tf.image.crop_and_resize, as ONNX Runtime has it.
     """
-    images, corners = widen(x), boxes.astype(np.float32)
+    images, corners = widen(x), widen(boxes)
     height, width = x.shape[2:]
     rows = _crop_points(corners[:, 0], corners[:, 2], ints(size)[0], height)
     columns = _crop_points(corners[:, 1], corners[:, 3], ints(size)[1], width)
