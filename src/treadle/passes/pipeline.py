@@ -21,12 +21,18 @@ from .cse import CommonSubexpressions
 from .dce import DeadCode
 from .decompose import Decompose
 from .dedupe_params import DedupeParams
+from .raise_activation import RaiseActivation
+from .raise_layer_norm import RaiseLayerNorm
+from .raise_rms_norm import RaiseRmsNorm
+from .raise_softmax import RaiseSoftmax
 from .shape_fold import ShapeFold
 
 PASSES: dict[str, type[Pass]] = {p.name: p for p in (
-    DedupeParams, ShapeFold, ConstantFold, Algebraic, CommonSubexpressions, DeadCode, Decompose)}
+    DedupeParams, ShapeFold, ConstantFold, Algebraic, CommonSubexpressions, DeadCode,
+    RaiseActivation, RaiseSoftmax, RaiseLayerNorm, RaiseRmsNorm, Decompose)}
 """Every pass by name."""
 SIMPLIFY = ("shape_fold", "constant_fold", "algebraic", "cse", "dce")
+RAISE = ("raise_activation", "raise_softmax", "raise_layer_norm", "raise_rms_norm")
 ROUNDS = 4
 """Most times a phase repeats; each round feeds the next one's folding."""
 
@@ -38,8 +44,8 @@ class Phase(NamedTuple):
     repeat: bool = False
 
 
-PHASES = (Phase(("dedupe_params",)), Phase(SIMPLIFY, True), Phase(("decompose",)),
-          Phase(SIMPLIFY, True))
+PHASES = (Phase(("dedupe_params",)), Phase(SIMPLIFY, True), Phase(RAISE), Phase(SIMPLIFY, True),
+          Phase(("decompose",)), Phase(SIMPLIFY, True))
 """The default order."""
 
 
