@@ -90,5 +90,5 @@ def image_decoder(ctx: Context, stream: Value, *, pixel_format: str = "RGB") -> 
     """An image file as pixels, where Pillow is there to read it."""
     if find_spec("PIL") is None:
         raise Declined("ImageDecoder reads images by Pillow, which is not installed",
-                       hint="pip install pillow, or decode before the model")
+                       hint="pip install 'treadle[images]', or decode before the model")
     return op("decode_image", stream, pixel_format=pixel_format, fresh=ctx.fresh("image"))
