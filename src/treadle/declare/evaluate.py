@@ -158,7 +158,7 @@ def _exact(outputs: Sequence[object], node: Node) -> tuple[Array, ...]:
     """Outputs as arrays; NumPy gives scalars back for rank 0."""
     if node.outputs and len(outputs) != len(node.outputs):
         raise OperatorError(f"its body gave {len(outputs)} outputs, not {len(node.outputs)}")
-    return tuple([cast(Array, a) if isinstance(a, np.ndarray) else np.asarray(a)
+    return tuple([cast(Array, a) if isinstance(a, np.ndarray | Encoded) else np.asarray(a)
                   for a in outputs])
 
 

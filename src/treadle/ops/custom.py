@@ -79,6 +79,8 @@ def _scaled(x: Array, *, by: float) -> Array:
 
 
 def _scaled_type(x: TensorType, *, by: float) -> TensorType:
+    if x.dtype.sort != "float":
+        raise OperatorError(f"floats are needed, got {x}")
     return x
 
 

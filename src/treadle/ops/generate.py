@@ -100,11 +100,11 @@ def _trilu_back(g: Value, x: Value, *, k: Size, upper: bool) -> Value:
     known([[4, 7, 3], [1, 2, 8]], k=-1, upper=False, expect=[[[0, 0, 0], [1, 0, 0]]]),
     known(arr([[4.0]], "bf16"), k=2**40, upper=True, expect=[arr([[0.0]], "bf16")])])
 def trilu(x: Array, *, k: Size = 0, upper: bool = True) -> Array:
-    """The last two axes from (upper) or up to (lower) diagonal k; 0 elsewhere (ONNX Trilu)."""
+    """The last two axes from (upper) or up to (lower) diagonal k, else 0 or "" (ONNX Trilu)."""
     rows, cols = x.shape[-2:]
     (at,) = ints((k,))
     below = np.tri(rows, cols, _clamp(at - 1 if upper else at, rows, cols), bool)
-    zero = np.zeros((), x.dtype)
+    zero = np.asarray("", object) if x.dtype == object else np.zeros((), x.dtype)
     return np.where(below, zero, x) if upper else np.where(below, x, zero)
 
 

@@ -50,6 +50,8 @@ def map_type(key: DType, value: DType) -> TensorType:
 
 
 def _zip_types(x: TensorType, *, labels: Blob) -> TensorType:
+    if len(labels.shape) != 1:
+        raise OperatorError(f"the labels {labels.type} must be a vector")
     if x.rank not in (1, 2) or surely_differ(x.shape[-1], len(array_of(labels))):
         raise OperatorError(f"x[N, {len(array_of(labels))}] is needed, got {x}")
     return TensorType((), host_dtype("seq", map_type(labels.dtype, x.dtype)))
