@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,6 +39,10 @@ class Product:
         schedule = Schedule([Phase((Step(self.address, 0, 0),), chunks)], self.program,
                             scratch_bytes(self.module, self.spec, sizes))
         ALONE.run(schedule, Frame(words))
+
+
+product = functools.cache(Product)
+"""The compiled product of a specification, made once."""
 
 
 def canvas(rows: int, columns: int, dtype: DTypeLike) -> tuple[NDArray[Any], NDArray[Any]]:

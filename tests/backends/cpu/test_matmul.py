@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import DTypeLike, NDArray
 
-from tests.backends.cpu.products import Product, canvas, untouched
+from tests.backends.cpu.products import canvas, product, untouched
 from treadle.backends.cpu.contraction import (
     BatchAxis,
     Epilogue,
@@ -74,7 +74,7 @@ def test_packed(shape: tuple[int, int, int], dynamic: bool) -> None:
     c, whole = canvas(m, n, np.float32)
     sizes = dict(m=m, n=n, k=k, ldc=whole.shape[1])
     spec = Matmul("m", "n", "k", ldc="ldc") if dynamic else Matmul(m, n, k, ldc=whole.shape[1])
-    Product(spec)(a, pack(b, TILE), c, sizes=sizes)
+    product(spec)(a, pack(b, TILE), c, sizes=sizes)
     check(c, a, b, np.float32)
     assert untouched(whole, m, n)
 
@@ -97,7 +97,7 @@ def test_operands_are_read_where_they_lie(shape: tuple[int, int, int], a_transpo
     names = ("m", "n", "k", "lda", "ldb", "ldc")
     spec = Matmul(*(names if dynamic else known)[:3], b_layout=layout, a_transposed=a_transposed,
                   **dict(zip(names[3:], (names if dynamic else known)[3:], strict=True)))
-    Product(spec)(outer_a, outer_b, c, sizes=dict(zip(names, known, strict=True)))
+    product(spec)(outer_a, outer_b, c, sizes=dict(zip(names, known, strict=True)))
     check(c, a, b, np.float32)
     assert untouched(whole, m, n)
 
@@ -113,7 +113,7 @@ def test_element_types(types: tuple[Type, Type, Type], shape: tuple[int, int, in
     tile = tile_for(target.host(), F64 if ka == F64 else F32)
     for layout, stored in (("packed", pack(b, tile)), ("rows", b), ("columns", b.T.copy())):
         c, whole = canvas(m, n, DTYPES[kc])
-        Product(Matmul(m, n, k, ka, kb, kc, ldc=whole.shape[1], b_layout=layout))(a, stored, c)
+        product(Matmul(m, n, k, ka, kb, kc, ldc=whole.shape[1], b_layout=layout))(a, stored, c)
         check(c, a, b, DTYPES[kc])
         assert untouched(whole, m, n)
 
@@ -122,7 +122,7 @@ def test_a_long_sum_is_cut_into_blocks_of_k() -> None:
     m, n, k = 16, 40, 9001
     a, b = random((m, k)), random((k, n))
     c = np.empty((m, n), np.float32)
-    Product(Matmul(m, n, k))(a, pack(b, TILE), c)
+    product(Matmul(m, n, k))(a, pack(b, TILE), c)
     check(c, a, b, np.float32)
 
 
@@ -130,9 +130,9 @@ def test_lines_a_page_apart_are_copied_first() -> None:
     m, n, k = 40, 20, 1024
     a, b = random((m, k)), random((k, n))
     c = np.empty((m, n), np.float32)
-    Product(Matmul(m, n, k))(a, pack(b, TILE), c)
+    product(Matmul(m, n, k))(a, pack(b, TILE), c)
     check(c, a, b, np.float32)
-    Product(Matmul(m, n, "k", lda=1024))(a, pack(b[:1000], TILE), c, sizes={"k": 1000})
+    product(Matmul(m, n, "k", lda=1024))(a, pack(b[:1000], TILE), c, sizes={"k": 1000})
     check(c, a[:, :1000], b[:1000], np.float32)
 
 
@@ -140,12 +140,12 @@ def test_lines_a_page_apart_are_copied_first() -> None:
 def test_results_do_not_depend_on_chunks(shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     a, b = random((m, k)), pack(random((k, n)), TILE)
-    product, c = Product(Matmul(m, n, k)), np.empty((m, n), np.float32)
-    product(a, b, c, chunks=1)
+    multiply, c = product(Matmul(m, n, k)), np.empty((m, n), np.float32)
+    multiply(a, b, c, chunks=1)
     first = c.tobytes()
     for chunks in (2, 3, 7, 64):
         c[:] = 0
-        product(a, b, c, chunks=chunks)
+        multiply(a, b, c, chunks=chunks)
         assert c.tobytes() == first
 
 
@@ -167,7 +167,7 @@ def test_epilogue(shape: tuple[int, int, int], dynamic: bool) -> None:
         ExtraOperand("bias", "column"), ExtraOperand("residual", "matrix", F16),
         ExtraOperand("row", "row"), ExtraOperand("scale", "scalar", F64)), relu_of_scaled_sum)
     spec = Matmul("m" if dynamic else m, n, k, epilogue=epilogue)
-    Product(spec)(a, pack(b, TILE), c, [bias, residual, row, scale], {"m": m})
+    product(spec)(a, pack(b, TILE), c, [bias, residual, row, scale], {"m": m})
     want = a.astype("d") @ b * row[:, None] * 0.25 + bias + residual.astype("d")
     np.testing.assert_allclose(c, np.maximum(want, 0), atol=1e-5 * k**0.5, rtol=1e-5)
 
@@ -181,8 +181,8 @@ def test_an_epilogue_knows_its_place() -> None:
 
     m, n, k = 20, 50, 4
     c = np.empty((m, n), np.float32)
-    product = Product(Matmul(m, n, k, epilogue=Epilogue("mark", (), mark)))
-    product(random((m, k)), pack(random((k, n)), TILE), c)
+    multiply = product(Matmul(m, n, k, epilogue=Epilogue("mark", (), mark)))
+    multiply(random((m, k)), pack(random((k, n)), TILE), c)
     np.testing.assert_array_equal(c, np.arange(m)[:, None] * 1000 + np.arange(n))
 
 
@@ -200,7 +200,7 @@ def test_prologue(transposed: bool) -> None:
                                       ExtraOperand("gain", "column")), normalise)
     spec = Matmul(m, n, k, a_transposed=transposed, prologue=prologue)
     stored = a.T.copy() if transposed else a
-    Product(spec)(stored, pack(b, TILE), c, [mean, gain])
+    product(spec)(stored, pack(b, TILE), c, [mean, gain])
     np.testing.assert_allclose(c, (a.astype("d") - mean[:, None]) * gain @ b, atol=1e-4)
 
 
@@ -217,7 +217,7 @@ def test_batches_broadcast(layout: Layout, dynamic: bool) -> None:
     spec = Matmul("m" if dynamic else m, n, k, b_layout=layout, batch=axes)
     for chunks in (1, 5):
         c[:] = 0
-        Product(spec)(a, stored, c, sizes={"m": m, "heads": 3, "sb": size}, chunks=chunks)
+        product(spec)(a, stored, c, sizes={"m": m, "heads": 3, "sb": size}, chunks=chunks)
         np.testing.assert_allclose(c, a.astype("d") @ b, atol=1e-4)
 
 
@@ -227,7 +227,7 @@ def test_empty(shape: tuple[int, int, int], dynamic: bool) -> None:
     m, n, k = shape
     a, b, c = random((m, k)), random((k, n)), np.full((m, n), 7, np.float32)
     spec = Matmul("m", "n", "k") if dynamic else Matmul(m, n, k)
-    Product(spec)(a, pack(b, TILE), c, sizes=dict(m=m, n=n, k=k))
+    product(spec)(a, pack(b, TILE), c, sizes=dict(m=m, n=n, k=k))
     np.testing.assert_array_equal(c, a @ b)
 
 
@@ -236,14 +236,14 @@ def test_many_threads_give_the_same_bytes() -> None:
 
     m, n, k = 90, 333, 200
     a, b = random((m, k)), pack(random((k, n)), TILE)
-    product, c = Product(Matmul(m, n, k, b=F32, a=F32)), np.empty((m, n), np.float32)
-    product(a, b, c)
+    multiply, c = product(Matmul(m, n, k, b=F32, a=F32)), np.empty((m, n), np.float32)
+    multiply(a, b, c)
     first, alone = c.tobytes(), products.ALONE
     try:
         products.ALONE = ThreadPool(3)
         for _ in range(50):
             c[:] = 0
-            product(a, b, c, chunks=11)
+            multiply(a, b, c, chunks=11)
             assert c.tobytes() == first
     finally:
         products.ALONE.close()
@@ -279,7 +279,7 @@ def test_8_bit(shape: tuple[int, int, int], signs: tuple[bool, bool], dynamic: b
     c, whole = canvas(m, n, np.int32)
     spec = Matmul("m" if dynamic else m, n, "k" if dynamic else k, I8, I8, I32,
                   ldc=whole.shape[1], a_signed=signs[0], b_signed=signs[1])
-    Product(spec)(a, pack_integer(b, target.host(), spec), c, sizes={"m": m, "k": k})
+    product(spec)(a, pack_integer(b, target.host(), spec), c, sizes={"m": m, "k": k})
     np.testing.assert_array_equal(c, a.astype(np.int64) @ b)
     assert untouched(whole, m, n)
 
@@ -295,7 +295,7 @@ def test_8_bit_products_are_scaled_in_the_epilogue() -> None:
     scales, c = random((n,)), np.empty((m, n), np.float32)
     spec = Matmul(m, n, k, I8, I8, F32,
                   epilogue=Epilogue("scale", (ExtraOperand("scales", "column"),), scale))
-    Product(spec)(a, pack_integer(b, target.host(), spec), c, [scales])
+    product(spec)(a, pack_integer(b, target.host(), spec), c, [scales])
     np.testing.assert_allclose(c, (a.astype(np.int64) @ b) * scales, rtol=1e-6)
 
 

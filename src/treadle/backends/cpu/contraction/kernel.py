@@ -301,7 +301,7 @@ class _Macro(_Shape):
                         self._line_value(row_a), self._size(row_b), self._size(self.spec.row_c),
                         left, row, column, *extras]
                 self._dispatch(at.index, lambda rows: emit_micro(
-                    self.module, replace(micro, rows=rows)), args)
+                    self.module, self._of_height(micro, rows)), args)
 
     def _sums(self, slab: Slab, panel: Value) -> Value:
         """The column sums of a panel of 8-bit B; they follow the matrix's last panel."""
@@ -347,7 +347,14 @@ class _Macro(_Shape):
             b_step=row_b if isinstance(row_b, int) else None, c=spec.c,
             ldc=spec.row_c if isinstance(spec.row_c, int) else None,
             first=depth.first, last=depth.last, tail=tail, masked=masked,
-            ahead=ahead, spread=spread, epilogue=spec.epilogue, integer=self.integer)
+            ahead=ahead, spread=spread, streams=1, epilogue=spec.epilogue, integer=self.integer)
+
+    def _of_height(self, micro: Micro, rows: int) -> Micro:
+        """The tile of a height. Low ones wait for memory, which serves several streams faster."""
+        streams = self.tile.streams(rows, micro.vectors) if self.spec.cold else 1
+        if micro.spread or micro.unroll % streams or self.spec.b_layout != "packed":
+            streams = 1
+        return replace(micro, rows=rows, streams=streams, ahead=0 if streams == 4 else micro.ahead)
 
     def _vectors(self, masked: bool) -> int:
         """Vectors across a panel; a partial panel of known width needs fewer."""

@@ -25,8 +25,8 @@ class Micro:
     Element (r, k) of A lies at `r * a_row + k * a_step`, (k, j) of B at `k * b_step + j`.
     `first` starts from zero, otherwise from C; `last` applies the epilogue and converts.
     `tail` is `k % unroll` if k is known. `masked` keeps columns from `left` on. `ahead` bytes of B
-    are prefetched, or `spread` lines of `next` per unrolled step. With an `integer` plan one step
-    of k is a group.
+    are prefetched, or `spread` lines of `next` per unrolled step. `streams` parts of
+    k are read side by side. With an `integer` plan one step of k is a group.
     """
 
     tile: Tile
@@ -47,6 +47,7 @@ class Micro:
     masked: bool
     ahead: int
     spread: int
+    streams: int
     epilogue: Epilogue | None
     integer: IntegerPlan | None = None
 
@@ -107,26 +108,33 @@ class _Emitter:
                 for r in range(self.m.rows)]
 
     def _along_k(self, start: list[Value]) -> list[Value]:
-        """The loop over k, unrolled, and what remains."""
-        f, k, tail = self.f, self.arg["k"], self.m.tail
-        whole = k & -self.m.unroll if tail is None else k - tail
-        with f.loop(0, whole, self.m.unroll, start) as loop:
+        """The loop over k, unrolled, and what remains.
+
+        Several streams read equal parts of k side by side.
+        """
+        f, m, k, tail = self.f, self.m, self.arg["k"], self.m.tail
+        whole = k & -m.unroll if tail is None else k - tail
+        part = f.binary("udiv", whole, m.streams)
+        with f.loop(0, part, m.unroll // m.streams, start) as loop:
             sums = list(loop.values)
-            bases = self._step_bases(loop.index)
-            for u in range(self.m.unroll):
-                self._multiply(sums, loop.index, u, bases)
-                self._prefetch(loop, u)
+            places = [loop.index + part * s if s else loop.index for s in range(m.streams)]
+            bases = [self._step_bases(place) for place in places]
+            for u in range(m.unroll):
+                stream, ahead = u % m.streams, u // m.streams
+                self._multiply(sums, u % self.sets, places[stream], ahead, bases[stream])
+                self._prefetch(bases[stream][0], ahead)
+            self._prefetch_next(loop)
             loop.carry(*sums)
         sums = loop.results
         if tail is None:
             with f.loop(whole, k, 1, sums) as rest:
                 sums = list(rest.values)
-                self._multiply(sums, rest.index, 0, self._step_bases(rest.index))
+                self._multiply(sums, 0, rest.index, 0, self._step_bases(rest.index))
                 rest.carry(*sums)
             return rest.results
-        bases = self._step_bases(whole) if tail else []
+        last = self._step_bases(whole) if tail else []
         for u in range(tail):
-            self._multiply(sums, whole, u, bases)
+            self._multiply(sums, u % self.sets, whole, u, last)
         return sums
 
     def _step_bases(self, index: Value) -> list[Value]:
@@ -136,11 +144,12 @@ class _Emitter:
         distinct = dict.fromkeys(base for base, _ in self.rows)
         return [b, *(f.address(base, index * (m.a_step or 0), m.a) for base in distinct)]
 
-    def _multiply(self, sums: list[Value], index: Value, u: int, bases: Sequence[Value]) -> None:
-        """One step of k into one of the sets of sums."""
+    def _multiply(self, sums: list[Value], chosen: int, index: Value, u: int,
+                  bases: Sequence[Value]) -> None:
+        """Step `index + u` of k into the chosen set of sums; the bases belong to `index`."""
         f, m = self.f, self.m
         row = self._b_row(index, u, bases[0])
-        at = (u % self.sets) * m.rows * m.vectors
+        at = chosen * m.rows * m.vectors
         distinct = list(dict.fromkeys(base for base, _ in self.rows))
         for r, (base, offset) in enumerate(self.rows):
             if m.a_step is None:
@@ -182,15 +191,17 @@ class _Emitter:
         real = value.type.is_float and not self.m.accumulator.is_float
         return self.f.convert(value, F32 if real else self.m.accumulator)
 
-    def _prefetch(self, loop: Loop, u: int) -> None:
-        """Ask for B ahead of use: this panel's, or this tile's share of the next panel's."""
-        f, m, size = self.f, self.m, self.m.b.size
-        line = 64 // size
+    def _prefetch(self, base: Value, u: int) -> None:
+        """Ask for what lies `ahead` of step `u` of a stream of B."""
+        f, m, line = self.f, self.m, 64 // self.m.b.size
         if m.ahead and m.b_step is not None:
             for at in range(-(-u * m.b_step // line), -(-(u + 1) * m.b_step // line)):
-                f.prefetch(f.address(self.arg["b"], loop.index * m.b_step
-                                     + (at * line + m.ahead // size), m.b))
-        for j in range(u, m.spread, m.unroll):
+                f.prefetch(f.address(base, at * line + m.ahead // m.b.size, m.b))
+
+    def _prefetch_next(self, loop: Loop) -> None:
+        """Ask for this tile's share of the next panel."""
+        f, m, line = self.f, self.m, 64 // self.m.b.size
+        for j in range(m.spread):
             f.prefetch(f.address(self.arg["next"],
                                  loop.index * (m.spread * line // m.unroll) + j * line, m.b))
 
