@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..backends.base import Backend
 from ..backends.devices import usable
 from ..declare.arrays import Array
 from ..errors import DeviceError, ImportFailure
@@ -59,14 +60,17 @@ class Model:
         return self.built.params
 
     def compile(self, device: str = "reference", *, precision: str = "f32",
-                freeze: bool = True, pipeline: Pipeline | None = None) -> Executable:
+                threads: int | None = None, freeze: bool = True,
+                pipeline: Pipeline | None = None) -> Executable:
         """An executable for `device`.
 
-        `freeze` lets the passes fold parameters into the graph; without it `set_param` can
-        replace them between runs. `pipeline` replaces the standard passes, or carries hooks.
+        `threads` are those of the device "cpu"; by default `TREADLE_THREADS` or all usable cores.
+        Results do not depend on it. `freeze` lets the passes fold parameters into the graph;
+        without it `set_param` can replace them between runs. `pipeline` replaces the standard
+        passes, or carries hooks.
         """
         check_precision(precision)
-        backend = usable(device)
+        backend = on_threads(usable(device), threads)
         ctx = Context(dict(self.built.params) if freeze else {}, legaliser=backend)
         done = (pipeline or from_config()).run(self.built.graph, ctx)
         program = backend.compile(done.graph, ctx.params if freeze else self.built.params)
@@ -111,16 +115,29 @@ class LateModel:
         return Model(self.source, self.binder(arrays))
 
     def compile(self, device: str = "reference", *, precision: str = "f32",
-                freeze: bool = True, pipeline: Pipeline | None = None) -> LateExecutable:
+                threads: int | None = None, freeze: bool = True,
+                pipeline: Pipeline | None = None) -> LateExecutable:
         """An executable that specialises itself at each new binding."""
         check_precision(precision)
         names = [leaf.name for leaf in self.signature.inputs]
 
         def specialise(arrays: Sequence[Array]) -> Executable:
             bound = self.bind(dict(zip(names, arrays, strict=True)))
-            return bound.compile(device, precision=precision, freeze=freeze, pipeline=pipeline)
+            return bound.compile(device, precision=precision, threads=threads, freeze=freeze,
+                                 pipeline=pipeline)
 
         return LateExecutable(self.signature, usable(device), self.binder, specialise)
+
+
+def on_threads(backend: Backend, threads: int | None) -> Backend:
+    """The device on so many threads; only some devices have a choice."""
+    if threads is None:
+        return backend
+    choose = getattr(backend, "with_threads", None)
+    if choose is None or threads < 1:
+        raise DeviceError(f"the device '{backend.name}' cannot run on {threads} threads",
+                          hint="threads= is an option of the device 'cpu', at least 1")
+    return choose(threads)
 
 
 def check_precision(precision: str) -> None:

@@ -1,0 +1,175 @@
+"""Assembled programs: memory, bindings, threads, errors, host steps, hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import treadle
+from treadle.backends.cpu import assembly
+from treadle.backends.cpu.program import CpuProgram
+from treadle.errors import RunError
+from treadle.ir.graph import Node, Value
+from treadle.ir.types import F32
+from treadle.ops.activations import gelu
+from treadle.ops.contract import matmul
+from treadle.ops.control import if_
+from treadle.ops.dynamic import nonzero
+from treadle.ops.gather import gather
+from treadle.ops.leaves import full
+from treadle.ops.mathfn import exp, sqrt
+from treadle.ops.movement import concat, expand, reshape, slice_, transpose, unsqueeze
+from treadle.ops.norm import layer_norm
+from treadle.ops.reduce import mean, reduce_max, sum_
+from treadle.ops.scan1d import softmax
+from treadle.runtime.executable import Executable
+
+Arrays = list[np.ndarray]
+
+
+def block(x: Value, w: Value, g: Value) -> Value:
+    """A bit of everything: views, products, rows, maps, a concatenation."""
+    h = layer_norm(matmul(x, w), g)
+    scores = matmul(h, transpose(h, perm=(0, 2, 1)))
+    mixed = matmul(softmax(scores, axis=-1), gelu(h))
+    both = concat([mixed, slice_(h, starts=(0,), ends=(2**31,), steps=(1,), axes=(1,))], axis=-1)
+    return both + mean(both, axes=(1,), keepdims=True)
+
+
+TYPES = ("f32[b,n,24]", "f32[24,24]", "f32[24]")
+
+
+def inputs(b: int, n: int) -> Arrays:
+    rng = np.random.default_rng(b * 100 + n)
+    return [rng.normal(size=s).astype(np.float32) for s in ((b, n, 24), (24, 24), (24,))]
+
+
+def compiled(device: str = "cpu", threads: int | None = None) -> Executable:
+    exe = treadle.trace(block, *TYPES).compile(device, threads=threads)
+    assert isinstance(exe, Executable)
+    return exe
+
+
+def one(out: dict[str, np.ndarray]) -> np.ndarray:
+    return next(iter(out.values()))
+
+
+def test_new_bindings_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    build = assembly.build
+    monkeypatch.setattr(assembly, "build", lambda text, target: built.append(text) or build(
+        text, target))
+    exe, judge = compiled(), compiled("reference")
+    for b, n in ((1, 1), (2, 5), (3, 33), (0, 4), (1, 130)):
+        x = inputs(b, n)
+        np.testing.assert_allclose(one(exe(*x)), one(judge(*x)), rtol=2e-5, atol=1e-5)
+    assert len(built) == 1
+
+
+def test_results_are_the_same_bits_on_any_number_of_threads() -> None:
+    x = inputs(4, 200)
+    first = one(compiled(threads=1)(*x))
+    for threads in (2, 3, 5):
+        exe = compiled(threads=threads)
+        for _ in range(3):
+            assert one(exe(*x)).tobytes() == first.tobytes()
+
+
+def test_dead_memory_is_never_read() -> None:
+    exe = compiled()
+    poisoned = CpuProgram(exe.graph, {}, poison=True)
+    for n in (3, 17):
+        x = inputs(2, n)
+        got = poisoned.run(x, {"b": 2, "n": n})[0]
+        assert got.tobytes() == one(exe(*x)).tobytes()
+
+
+def test_outputs_are_not_touched_by_later_runs() -> None:
+    exe = treadle.trace(lambda x: (x * 2.0, reshape(x * 2.0, shape=(-1,)), x), "f32[n,4]").compile(
+        "cpu")
+    a = np.ones((3, 4), np.float32)
+    first = exe(a)
+    kept = {k: v.copy() for k, v in first.items()}
+    exe(a * 5)
+    for k in kept:
+        np.testing.assert_array_equal(first[k], kept[k])
+    assert not np.may_share_memory(list(first.values())[2], a)
+
+
+def test_an_index_out_of_range_is_reported() -> None:
+    exe = treadle.trace(lambda x, i: gather(x, i, axis=0) + 1.0, "f32[n,4]", "i64[m]").compile(
+        "cpu")
+    x = np.ones((5, 4), np.float32)
+    ok = one(exe(x, np.array([0, -5, 4])))
+    assert ok.shape == (3, 4)
+    for bad in (5, -6, 1 << 40):
+        with pytest.raises(RunError, match=rf"gather.*index {bad} is out of range.*size 5"):
+            exe(x, np.array([0, bad, 77]))
+    assert one(exe(x, np.array([0, -5, 4]))).tobytes() == ok.tobytes()
+
+
+def test_sizes_that_data_decides() -> None:
+    def fn(x: Value) -> Value:
+        at = nonzero(x, names=("k",))
+        return sum_(exp(gather(x * 3.0, reshape(at, shape=(-1,)), axis=0)) * 2.0, axes=(0,))
+
+    exe = treadle.trace(fn, "f32[n]").compile("cpu")
+    for x in ([0.0, 1.0, 0.0, 0.5], [0.0, 0.0], [1.0]):
+        a = np.array(x, np.float32)
+        want = (np.exp(a[a != 0] * 3) * 2).sum()
+        np.testing.assert_allclose(one(exe(a)), want, rtol=1e-5)
+
+
+def test_control_flow_runs_on_the_host_between_native_steps() -> None:
+    def fn(x: Value, p: Value) -> Value:
+        y = x * 2.0
+        return if_(p, then=lambda: y + 1.0, orelse=lambda: y - 1.0) * 10.0
+
+    exe = treadle.trace(fn, "f32[n]", "bool[]").compile("cpu")
+    x = np.array([1.0, 2.0], np.float32)
+    np.testing.assert_array_equal(one(exe(x, np.array(True))), [30, 50])
+    np.testing.assert_array_equal(one(exe(x, np.array(False))), [10, 30])
+    assert exe.explain().counts["host"] == 1
+
+
+def test_watch_sees_every_node_as_the_reference_does() -> None:
+    x = inputs(2, 7)
+    exe = compiled()
+    seen: dict[Node, Sequence[np.ndarray]] = {}
+    got = one(exe.run(x, watch=lambda node, out: seen.update({node: out})))
+    assert got.tobytes() == one(exe(*x)).tobytes()
+    assert list(seen) == exe.graph.nodes
+    wanted: dict[Node, Sequence[np.ndarray]] = {}
+    from treadle.declare import evaluate
+
+    evaluate.run(exe.graph, x, {}, {}, lambda node, out: wanted.update({node: list(out)}))
+    for node, out in wanted.items():
+        for a, b in zip(seen[node], out, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4, err_msg=node.op)
+
+
+def test_views_of_all_kinds_reach_host_steps() -> None:
+    def fn(x: Value) -> Value:
+        y = transpose(x + 1.0, perm=(1, 0))
+        z = expand(unsqueeze(y, axes=(0,)), shape=(2, 3, 4))
+        return concat([z, full(value=7.0, shape=(2, 3, 1), dtype=F32)], axis=2)
+
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    exe = treadle.trace(fn, "f32[4,3]").compile("cpu")
+    want = np.concatenate([np.broadcast_to((x + 1).T, (2, 3, 4)), np.full((2, 3, 1), 7.0)], 2)
+    np.testing.assert_array_equal(one(exe(x)), want)
+
+
+def test_rows_over_every_axis() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(5, 37, 19)).astype(np.float32)
+    for axes in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
+        for keepdims in (False, True):
+            exe = treadle.trace(lambda v, a=axes, k=keepdims: (
+                sum_(v, axes=a, keepdims=k), reduce_max(sqrt(v * v), axes=a, keepdims=k)),
+                "f32[a,b,c]").compile("cpu")
+            total, top = exe(x).values()
+            np.testing.assert_allclose(total, x.sum(axes, keepdims=keepdims), rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(top, np.abs(x).max(axes, keepdims=keepdims))
