@@ -29,7 +29,7 @@ def same(proto: onnx.ModelProto, feeds: dict[str, Any]) -> None:
 
 def _same(want: Any, got: Any) -> None:  # noqa: ANN401 - an array or a list of them
     if isinstance(want, list):
-        items = got.item()
+        items = got
         assert len(items) == len(want)
         for w, g in zip(want, items, strict=True):
             _same(w, g)

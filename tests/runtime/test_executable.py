@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 import treadle
@@ -120,3 +121,12 @@ def test_unknown_device() -> None:
     with pytest.raises(DeviceError, match="precision policy 'f8'"):
         treadle.load(add_model()).compile(precision="f8")
     assert "reference" in treadle.devices()
+
+
+def test_sequences_come_out_as_lists() -> None:
+    proto = model([node("SplitToSequence", ["x"], ["s"], axis=0)], [("x", F32, [2, 3])], [])
+    proto.graph.output.append(onnx.helper.make_tensor_sequence_value_info("s", F32, None))
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    out = treadle.load(proto).compile()(x)["s"]
+    assert isinstance(out, list) and len(out) == 2
+    np.testing.assert_array_equal(out[1], x[1:])

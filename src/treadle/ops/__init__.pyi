@@ -2529,7 +2529,7 @@ def tree_scores(
 
 
 def trilu(x: H, /, *, k: Size = 0, upper: bool = True) -> H:
-    """The last two axes from (upper) or up to (lower) diagonal k; 0 elsewhere (ONNX Trilu)."""
+    """The last two axes from (upper) or up to (lower) diagonal k, else 0 or "" (ONNX Trilu)."""
 
 
 def trunc(x: E, /) -> E:

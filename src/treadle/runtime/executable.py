@@ -17,7 +17,8 @@ from .explain import Explanation, explain
 from .signature import Leaf, Signature
 
 Watch = Callable[[Node, Sequence[Array]], None]
-Outputs = dict[str, Array]
+Outputs = dict[str, Any]
+"""Arrays by name; sequences are lists, optionals the value or None, maps dicts."""
 
 
 class Executable:
@@ -182,18 +183,28 @@ def deliver(signature: Signature, found: Sequence[Array], inputs: Sequence[Array
         if out is not None and leaf.name in out:
             result[leaf.name] = _fill(leaf, out[leaf.name], array)
             continue
+        if leaf.dtype.sort == "host":
+            result[leaf.name] = plain(array)
+            continue
         fresh = array.base is None and array.flags.owndata and array.flags.writeable and (
             array.flags.c_contiguous)
-        if not fresh or id(array) in taken or not _private(array):
+        if not fresh or id(array) in taken or array.dtype == object:
             array = np.array(array, order="C", copy=True)
         taken.add(id(array))
         result[leaf.name] = array
     return result
 
 
-def _private(array: Array) -> bool:
-    """Host values may be lists that the program still holds."""
-    return array.dtype != object
+def plain(value: object) -> Any:  # noqa: ANN401 - whatever a host value holds
+    """A host value as its user knows it: lists, dicts and None, with fresh arrays inside."""
+    if isinstance(value, np.ndarray):
+        host = value.dtype == object and not value.ndim and not isinstance(value.item(), str)
+        return plain(value.item()) if host else np.array(value, order="C", copy=True)
+    if isinstance(value, list):
+        return [plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: plain(v) if isinstance(v, np.ndarray) else v for k, v in value.items()}
+    return value
 
 
 def _fill(leaf: Leaf, target: Array, array: Array) -> Array:
