@@ -211,6 +211,15 @@ def widest(a: Array) -> Array:
 CASES = [Case(op, s, i) for op in REGISTRY.values() for i, s in enumerate(op.samples)]
 
 
+def spread(cases: Sequence[Case], most: int = 6) -> list[Case]:
+    """At most so many cases of each operator, evenly spaced."""
+    out: list[Case] = []
+    for op in REGISTRY.values():
+        own = [c for c in cases if c.op is op]
+        out += own[::-(-len(own) // most) or 1]
+    return out
+
+
 @dataclass(frozen=True)
 class Device:
     """Where graphs run: `run(graph, arrays)` gives the outputs."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from tests.conformance.harness import CASES, Array, Arrays, Case, execute
+from tests.conformance.harness import CASES, Array, Arrays, Case, execute, spread
 from tests.conftest import GOLDEN
 from treadle.declare.arrays import type_of
 from treadle.declare.opdef import infer
@@ -23,7 +23,6 @@ CHOSEN = {"stop_gradient": "0 by its meaning", **dict.fromkeys(
 """Operators whose gradient is no limit of differences."""
 POINTS = 24  # coordinates that are checked, over all operands
 STEP = 1e-6
-MOST = 6  # cases of one operator, spread over its samples
 
 
 def _floats(case: Case) -> list[int]:
@@ -61,9 +60,8 @@ def _chosen() -> list[Case]:
     for op in REGISTRY.values():
         cases = [c for c in CASES if c.op is op and op.name not in CHOSEN]
         drawn = [c for c in cases if c.sample.data is None and _graph(c) is not None]
-        found = drawn or [c for c in cases if _graph(c) is not None]
-        out += found[::-(-len(found) // MOST) or 1]
-    return out
+        out += drawn or [c for c in cases if _graph(c) is not None]
+    return spread(out)
 
 
 SMOOTH = _chosen()

@@ -7,7 +7,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.conformance.harness import CASES, Array, Case, assert_same, check_types, execute
+from tests.conformance.harness import (
+    CASES,
+    Array,
+    Case,
+    assert_same,
+    check_types,
+    execute,
+    spread,
+)
 from treadle.declare.arrays import np_dtype, type_of
 from treadle.declare.opdef import infer
 from treadle.errors import OperatorError, RunError
@@ -16,8 +24,8 @@ from treadle.ir.graph import Graph
 from treadle.ir.types import BF16, F16, F32, TensorType
 from treadle.ir.verify import verify
 
-OPERANDS = [c for c in CASES if any(d not in (0, 1) for t in c.types for d in t.shape)
-            and not any(t.dtype.sort == "block" for t in c.types)]
+OPERANDS = spread([c for c in CASES if any(d not in (0, 1) for t in c.types for d in t.shape)
+                   and not any(t.dtype.sort == "block" for t in c.types)])
 ids = [c.id for c in OPERANDS]
 ANY_SIZE = {"elementwise", "reduction"}
 """Kinds whose rules accept any sizes, as long as equal ones stay equal."""
