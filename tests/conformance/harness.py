@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from treadle.declare import evaluate
-from treadle.declare.arrays import Array, Encoded, np_dtype, type_of
+from treadle.declare.arrays import Array, Encoded, host, np_dtype, type_of
 from treadle.declare.opdef import OpDef
 from treadle.declare.schema import Sample, Typed
 from treadle.ir.dims import evaluate as bind_size
@@ -232,7 +232,8 @@ class Device:
 def on_cpu(graph: Graph, arrays: Arrays) -> Sequence[Array]:
     """The graph's outputs by the CPU backend, composites opened as it wishes."""
     exe = Model("case", Built(graph, {})).compile("cpu")
-    return list(exe.run(arrays).values())
+    return [host(a) if v.dtype.sort == "host" else a
+            for v, a in zip(graph.outputs, exe.run(arrays).values(), strict=True)]
 
 
 DEVICES = [Device("reference", execute), Device("cpu", on_cpu, exact=False)]

@@ -816,6 +816,13 @@ def full(
     """One number in every element; a symbolic size as the number becomes its run-time value."""
 
 
+def fused(operands: Sequence[H], /, *, body: Callable[..., object]) -> H | tuple[H, ...]:
+    """`body(*operands)`: elementwise operators and folds over the same axes of one shape.
+
+    Fusion makes it; the body says what it computes.
+    """
+
+
 def gather(x: H, indices: H, /, *, axis: int = 0) -> H:
     """The slices of an axis that `indices` name; its axes replace that one (ONNX Gather)."""
 
