@@ -21,7 +21,9 @@ from .cse import CommonSubexpressions
 from .dce import DeadCode
 from .decompose import Decompose
 from .dedupe_params import DedupeParams
+from .fuse import Fuse
 from .raise_activation import RaiseActivation
+from .raise_attention import RaiseAttention
 from .raise_layer_norm import RaiseLayerNorm
 from .raise_rms_norm import RaiseRmsNorm
 from .raise_softmax import RaiseSoftmax
@@ -29,10 +31,12 @@ from .shape_fold import ShapeFold
 
 PASSES: dict[str, type[Pass]] = {p.name: p for p in (
     DedupeParams, ShapeFold, ConstantFold, Algebraic, CommonSubexpressions, DeadCode,
-    RaiseActivation, RaiseSoftmax, RaiseLayerNorm, RaiseRmsNorm, Decompose)}
+    RaiseActivation, RaiseSoftmax, RaiseLayerNorm, RaiseRmsNorm,
+    RaiseAttention, Decompose, Fuse)}
 """Every pass by name."""
 SIMPLIFY = ("shape_fold", "constant_fold", "algebraic", "cse", "dce")
-RAISE = ("raise_activation", "raise_softmax", "raise_layer_norm", "raise_rms_norm")
+RAISE = ("raise_activation", "raise_softmax", "raise_layer_norm", "raise_rms_norm",
+         "raise_attention")
 ROUNDS = 4
 """Most times a phase repeats; each round feeds the next one's folding."""
 
@@ -45,7 +49,7 @@ class Phase(NamedTuple):
 
 
 PHASES = (Phase(("dedupe_params",)), Phase(SIMPLIFY, True), Phase(RAISE), Phase(SIMPLIFY, True),
-          Phase(("decompose",)), Phase(SIMPLIFY, True))
+          Phase(("decompose",)), Phase(SIMPLIFY, True), Phase(("fuse",)))
 """The default order."""
 
 

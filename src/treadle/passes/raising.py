@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, TypeVar, cast
 
 from ..declare.arrays import Array, Encoded
 from ..errors import OperatorError
@@ -19,6 +19,7 @@ from ..rewrite.constants import array_value
 from ..transforms.clone import Rebuild
 from .base import Context, Pass, at
 
+T = TypeVar("T")
 VIEWS = ("reshape", "unsqueeze", "squeeze")
 """Operators that only regroup axes."""
 
@@ -26,10 +27,11 @@ VIEWS = ("reshape", "unsqueeze", "squeeze")
 class View:
     """A graph as a matcher sees it: who reads each value, and where nodes stand."""
 
-    __slots__ = ("ctx", "graph", "home", "nodes", "order", "readers")
+    __slots__ = ("ctx", "facts", "graph", "home", "nodes", "order", "readers")
 
     def __init__(self, graph: Graph, ctx: Context) -> None:
         self.graph, self.ctx = graph, ctx
+        self.facts: dict[object, object] = {}
         self.nodes: list[Node] = []
         self.home: dict[Node, Graph] = {}
         self.readers: dict[Value, list[Node | None]] = {}
@@ -51,6 +53,12 @@ class View:
         """Whether one node reads the value once, and no graph returns it."""
         found = self.readers.get(value, [])
         return len(found) == 1 and found[0] is not None
+
+    def once(self, make: Callable[[View], T]) -> T:
+        """What `make` finds out about this graph, computed when first asked for."""
+        if make not in self.facts:
+            self.facts[make] = make(self)
+        return cast(T, self.facts[make])
 
     def data(self, value: Value) -> Array | None:
         """The elements of a constant or of a frozen parameter."""

@@ -52,6 +52,24 @@ rule("squeeze_reshape", lambda x, s, a: op.squeeze(op.reshape(x, shape=s), axes=
 rule("unsqueeze_reshape", lambda x, s, a: op.unsqueeze(op.reshape(x, shape=s), axes=a),
      lambda x, out: op.reshape(x, shape=out.shape),
      examples=[{"x": "T[2,3]", "s": (6,), "a": (0,)}])
+
+
+def swaps_matrices(x: Value, s: Shape, p: tuple[int, ...], out: Value) -> bool:
+    """Whether p swaps the last two axes, which both reshapes keep."""
+    n = len(p)
+    return len(x.shape) > 1 and p == (*range(n - 2), n - 1, n - 2) and (
+        tuple(s[-2:]) == x.shape[-2:]
+        and out.shape == (*x.shape[:-2], x.shape[-1], x.shape[-2]))
+
+
+# Leading axes are regrouped and restored around a transposition of matrices.
+rule("reshape_swap_reshape",
+     lambda x, s, p, t: op.reshape(op.transpose(op.reshape(x, shape=s), perm=p), shape=t),
+     lambda x: op.transpose(x, perm=(*range(len(x.shape) - 2), len(x.shape) - 1,
+                                     len(x.shape) - 2)),
+     when=swaps_matrices,
+     examples=[{"x": "T[2,3,4,5]", "s": (6, 4, 5), "p": (0, 2, 1), "t": (2, 3, 5, 4)},
+               {"x": "T[2,3,4]", "s": (1, 2, 3, 4), "p": (0, 1, 3, 2), "t": (2, 4, 3)}])
 rule("squeeze_none", lambda x, a: op.squeeze(x, axes=a), lambda x: x,
      when=lambda a: not a, examples=[{"x": CUBE, "a": ()}])
 rule("unsqueeze_none", lambda x, a: op.unsqueeze(x, axes=a), lambda x: x,
