@@ -10,6 +10,7 @@ from ...codegen.llvm.target import host
 from ...ir.graph import Graph, Node
 from ..base import Claim, Data
 from .claims import claim
+from .groups import fuses
 from .program import CpuProgram
 
 
@@ -45,6 +46,10 @@ class Cpu:
         """Why a composite has no native lowering of its own; empty if it has one."""
         found = claim(node)
         return "" if found.how == "native" else found.reason
+
+    def fuses(self, node: Node) -> bool:
+        """Whether an elementwise operator or a fold may be part of a larger kernel."""
+        return fuses(node)
 
     def compile(self, graph: Graph, params: Mapping[str, Data]) -> CpuProgram:
         """Machine code for a graph."""

@@ -10,11 +10,12 @@ from ...ir.graph import Node, Value
 from ...memory.views import RULES, View, certain, follow, whole
 from ...ops.library import REGISTRY
 from ..base import Claim
-from . import pointwise, products, reductions
+from . import groups, pointwise, products, reductions
 from .lowered import Lowered
 from .pointwise import Lowering
 
-LOWERINGS: dict[str, Lowering] = {**pointwise.LOWERINGS, **reductions.LOWERINGS}
+LOWERINGS: dict[str, Lowering] = {
+    **pointwise.LOWERINGS, **reductions.LOWERINGS, "fused": groups.fused}
 """Lowerings by operator; elementwise operators share one."""
 KNOWN = frozenset({"shape_of"})
 """Operators that need only the sizes of their operands."""

@@ -31,8 +31,14 @@ def kept_strides(view: View, rank: int, gone: Sequence[int]) -> tuple[Size, ...]
     return tuple([0 if i in gone else next(rest) for i in range(rank)])
 
 
-def _wide(x: Scalar) -> Scalar:
+def widened(x: Scalar) -> Scalar:
+    """A half as f32."""
     return cast_to(x, F32) if x.dtype.sort == "float" and x.dtype.bits < 32 else x
+
+
+def fold_monoid(op: str, dtype: DType) -> Monoid:
+    """What a fold operator combines with; halves accumulate in f32."""
+    return FOLDS[op](F32 if dtype.sort == "float" and dtype.bits < 32 else dtype)
 
 
 def fold(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
@@ -44,10 +50,10 @@ def fold(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]
     draft = Draft()
     source = Operand(draft.buffer(dtype), x.strides)
     target = Operand(draft.buffer(y.base.dtype, True), kept_strides(y, rank, gone))
-    monoid = FOLDS[node.op](F32 if dtype.sort == "float" and dtype.bits < 32 else dtype)
+    monoid = fold_monoid(node.op, dtype)
 
     def body(row: Row) -> None:
-        total, = row.reduce(monoid, _wide(row.load(0)))
+        total, = row.reduce(monoid, widened(row.load(0)))
         row.store(1, cast_to(total, dtype))
 
     kernel = rows(draft, x.shape, gone, [source], [target], body)
@@ -72,7 +78,7 @@ def arg_extreme(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[L
 
     def body(row: Row) -> None:
         at = draft.at(row.row[-1])
-        found = row.reduce(monoid, _wide(row.load(0)), at)
+        found = row.reduce(monoid, widened(row.load(0)), at)
         row.store(1, found[1])
 
     kernel = rows(draft, x.shape, (axis,), [source], [target], body)

@@ -82,6 +82,16 @@ class _Walk(Values):
             for slot in slots:
                 self._check(s, slot)
 
+    def _body(self, loop: Loop, slots: Sequence[Slot | None]) -> None:
+        """A loop's statements. All values are known before the first is stored over an operand."""
+        stored = [s for s in loop.body if isinstance(s, Store)]
+        for s in loop.body:
+            if stored and s is stored[0]:
+                for other in stored:
+                    for slot in slots:
+                        self.value(other.value, slot)
+            self._statement(s, slots)
+
     def _check(self, s: Check, slot: Slot | None) -> None:
         """Leave with an error if a lane is bad: the first such lane tells its value."""
         f = self.f
@@ -112,8 +122,7 @@ class _Walk(Values):
                  for v in self.identity(a, s.width if s else 1)]
         with self.f.loop(0, self.size(loop.axis.extent), 1, carry) as at, self.scope():
             self.place[loop.axis] = at.index
-            for s in loop.body:
-                self._statement(s, slots)
+            self._body(loop, slots)
             at.carry(*self._step(loop, list(at.values), slots))
         del self.place[loop.axis]
         flow = iter(at.results)
@@ -148,8 +157,7 @@ class _Walk(Values):
                 whole = isinstance(high, int) and (n + 1) * v <= high
                 mask = None if whole else self.mask(n * v, high, v)
                 slot = self.written[loop.axis, n] = Slot(n * v, v, mask)
-            for s in loop.body:
-                self._statement(s, [slot])
+            self._body(loop, [slot])
             j = n % len(state)
             old = state[j]
             state[j] = [tuple(self.accumulate(a, old[k] if old else None, slot))
@@ -183,8 +191,7 @@ class _Walk(Values):
             bases = [self.arith("add", at.index, u * width) for u in range(count)]
             masked = tail and width > 1
             slots = [Slot(b, width, self.mask(b, end, width) if masked else None) for b in bases]
-            for s in loop.body:
-                self._statement(s, slots)
+            self._body(loop, slots)
             at.carry(*self._step(loop, list(at.values), slots))
         flow = iter(at.results)
         new: State = [[tuple([next(flow) for _ in a.values]) for a in loop.accs] for _ in live]

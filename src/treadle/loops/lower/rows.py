@@ -108,10 +108,10 @@ def leaves_under(draft: Draft, value: Scalar) -> list[Leaf]:
 
 
 def rows(draft: Draft, shape: Sequence[Size], over: Sequence[int], ins: Sequence[Operand],
-         outs: Sequence[Operand], body: Callable[[Row], None]) -> Kernel:
+         outs: Sequence[Operand], body: Callable[[Row], None], lead: int = 0) -> Kernel:
     """Map-reduce-map over the axes `over` of `shape`.
 
-    Operands are numbered inputs first. The lanes run along the axis in which the first input is
+    Operands are numbered inputs first. The lanes run along the axis in which operand `lead` is
     densest: along the row, or across rows that are walked side by side.
     """
     sizes, operands, groups = collapse(shape, [*ins, *outs], over=over)
@@ -122,7 +122,7 @@ def rows(draft: Draft, shape: Sequence[Size], over: Sequence[int], ins: Sequence
         axes.append(draft.axis("r", 1))
         operands = [replace(o, strides=(*o.strides, 0)) for o in operands]
         inside = [len(axes) - 1]
-    first = operands[0].strides
+    first = operands[lead].strides
     best = min(range(len(axes)), key=lambda d: density(first[d], d))
     if best in inside:
         inside = [d for d in inside if d != best] + [best]
