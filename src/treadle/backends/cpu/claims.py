@@ -10,13 +10,15 @@ from ...ir.graph import Node, Value
 from ...memory.views import RULES, View, certain, follow, whole
 from ...ops.library import REGISTRY
 from ..base import Claim
-from . import groups, pointwise, products, reductions
+from . import convolution, groups, pointwise, products, reductions
 from .lowered import Lowered
 from .pointwise import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
     **pointwise.LOWERINGS, **reductions.LOWERINGS, "fused": groups.fused}
 """Lowerings by operator; elementwise operators share one."""
+PACKING = {**products.LOWERINGS, **convolution.LOWERINGS}
+"""Lowerings that pack parameters."""
 KNOWN = frozenset({"shape_of"})
 """Operators that need only the sizes of their operands."""
 
@@ -31,8 +33,8 @@ def lowering(node: Node) -> Lowering | None:
 def lower(node: Node, ins: Sequence[View], outs: Sequence[View],
           fixed: Collection[Value] = ()) -> list[Lowered]:
     """The kernels of a node; raises `Declined` with the reason. `fixed` are the parameters."""
-    if (product := products.LOWERINGS.get(node.op)) is not None:
-        return product(node, ins, outs, fixed)
+    if (packing := PACKING.get(node.op)) is not None:
+        return packing(node, ins, outs, fixed)
     found = lowering(node)
     if found is None:
         raise Declined(f"{node.op} has no native lowering yet")

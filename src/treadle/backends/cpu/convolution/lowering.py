@@ -1,0 +1,112 @@
+"""Lowerings of convolutions: few channels a group as windows of planes, others as products."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from ....codegen.llvm.target import host
+from ....codegen.llvm.text import Function, Value
+from ....declare.arrays import Array
+from ....errors import Declined
+from ....ir.graph import Node
+from ....ir.graph import Value as GraphValue
+from ....memory.views import View
+from ..contraction import Epilogue, ExtraOperand
+from ..contraction.spec import Place
+from ..lowered import Lowered, Packed, Word
+from .geometry import Sizes, by_rows, copied, element, merge, windows
+from .kernel import emit_convolution
+from .pack import pack_filters
+from .spec import Convolution, Cut, chunks_for, cut, scratch_bytes
+
+Fixed = Collection[GraphValue]
+
+
+def _add(_: Function, value: Value, values: Sequence[Value], __: Place) -> Value:
+    return value + values[0]
+
+
+def known_shape(w: View) -> tuple[int, ...]:
+    """The filter's sizes; raises `Declined` for what no kernel is made for."""
+    shape = tuple([n for n in w.shape if isinstance(n, int)])
+    if len(shape) != len(w.shape):
+        raise Declined("filters of unknown size")
+    if 0 in shape:
+        raise Declined("empty filters")
+    return shape
+
+
+def bias_of(node: Node, ins: Sequence[View], before: list[Lowered]) -> View | None:
+    """The bias of each filter as a dense vector."""
+    if not node.keys:
+        return None
+    assert node.keys == ("bias",)
+    if ins[2].shape != ins[1].shape[:1]:
+        raise Declined("a bias of another size than the filters")
+    return by_rows(ins[2], before)
+
+
+def convolution(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed
+                ) -> list[Lowered]:
+    """`convolution` and `conv`."""
+    before = list[Lowered]()
+    x, w, bias = ins[0], ins[1], bias_of(node, ins, before)
+    shape, groups = known_shape(w), cast(int, node.attrs["groups"])
+    kind = element(x)
+    x, sizes = by_rows(x, before), Sizes()
+    made = windows(node, shape[2:], x, outs[0].shape, sizes)
+    epilogue = None
+    if bias is not None:
+        epilogue = Epilogue("bias", (ExtraOperand("bias", "row", kind),), _add)
+    spec = Convolution(
+        sizes.extent(x.shape[0]), groups, shape[0] // groups, shape[1],
+        merge(x, made, sizes), sizes.extent(x.strides[0]),
+        sizes.extent(x.strides[1]), kind, packed=known_layout(w, fixed), epilogue=epilogue)
+    weights = packed(w, spec) if spec.packed else laid_out(w, before)
+    return [*before, call(spec, sizes, x, weights, outs[0], bias)]
+
+
+def known_layout(w: View, fixed: Fixed) -> bool:
+    """Whether the filters are a parameter that can be packed."""
+    return w.base in fixed and all(isinstance(s, int) for s in (*w.strides, w.offset))
+
+
+def packed(w: View, spec: Convolution) -> Packed:
+    """Filters in the order of the tiles."""
+    plan: Cut = cut(spec, host())
+    return Packed(w, "filters", lambda a: pack_filters(
+        np.ascontiguousarray(cast(Array, a)), spec.groups, plan))
+
+
+def laid_out(w: View, before: list[Lowered]) -> View:
+    """Filters by taps, channels fastest."""
+    rank = len(w.shape)
+    perm = (0, *range(2, rank), 1)
+    turned = replace(w, shape=tuple([w.shape[i] for i in perm]),
+                     strides=tuple([w.strides[i] for i in perm]))
+    if turned.dense:
+        return turned
+    made, lowered = copied(turned)
+    before.append(lowered)
+    return made
+
+
+def call(spec: Convolution, sizes: Sizes, x: View, w: View | Packed, y: View,
+         bias: View | None) -> Lowered:
+    """One call of the kernel."""
+    plan = cut(spec, host())
+    words: list[Word] = [x, w, y, *([bias] if bias is not None else [])]
+    words += sizes.words(spec.run_time_words())
+    shown = replace(spec, epilogue=None), spec.epilogue.key if spec.epilogue else ""
+    return Lowered(
+        f"convolution {shown}", lambda module, name: emit_convolution(module, spec, name),
+        tuple(words), (y.base,), lambda b: chunks_for(spec, plan, sizes.known(b)),
+        lambda _: scratch_bytes(spec, plan))
+
+
+LOWERINGS = {"convolution": convolution, "conv": convolution}
+"""Convolutions take the parameters too: filters among them are packed."""
