@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,18 @@ class Segment:
     bases: list[Base]
     base_of: NDArray[np.int64]
     offsets: NDArray[np.int64]
+    addresses: NDArray[np.int64]
+    moving: list[tuple[int, Base]] = field(default_factory=list[tuple[int, Base]])
+    settled: object = None
+    """What `addresses` were taken from; only those of `moving` bases change while it stays."""
+
+    def settle(self, token: object, still: Mapping[Base, int]) -> None:
+        """Take the addresses of bases that stay where they are until the token changes."""
+        if self.settled != token:
+            self.settled = token
+            self.moving = [(i, b) for i, b in enumerate(self.bases) if b not in still]
+            for i, b in enumerate(self.bases):
+                self.addresses[i] = still.get(b, 0)
 
 
 @dataclass(eq=False)
@@ -62,15 +74,29 @@ class Plan:
     items: list[Segment | HostCall]
     outputs: dict[Value, tuple[int, ...]]
     arena: Bytes | None = None
+    version: int = -1
     arrays: dict[Base, Array] = field(default_factory=dict[Base, Array])
 
-    def place_in(self, arena: Bytes) -> dict[Base, Array]:
-        """The buffers as arrays of an arena; made again only for another one."""
-        if self.arena is not arena:
-            self.arena = arena
-            self.arrays = {b: np.ndarray(self.shapes[b], np_dtype(b.dtype), arena, offset)
-                           for b, offset in self.layout.offsets.items()}
-        return self.arrays
+    def place_in(self, arena: Bytes, held: Mapping[Base, int], version: int) -> None:
+        """The buffers as arrays of an arena; made again for another one or other parameters.
+
+        `held` are the addresses of parameters, which change with `version`.
+        """
+        if self.arena is arena and self.version == version:
+            return
+        self.arena, self.version = arena, version
+        self.arrays = {b: np.ndarray(self.shapes[b], np_dtype(b.dtype), arena, offset)
+                       for b, offset in self.layout.offsets.items()}
+        self.arrays.update(self.leaves)
+        still = {**held, **{b: address(a) for b, a in self.arrays.items()}}
+        for item in self.items:
+            if isinstance(item, Segment):
+                item.settle((id(arena), version), still)
+
+
+def address(array: Array) -> int:
+    """Where an array's first element lies."""
+    return cast(int, array.__array_interface__["data"][0])
 
 
 class Planner:
@@ -158,7 +184,8 @@ class Planner:
         cut = [Phase(tuple(c), n) for c, n in phases]
         return Segment([s for _, s in steps], [n for n, _ in steps], cut,
                        Schedule(cut, program, scratch), Frame([0] * len(offsets)), list(bases),
-                       np.array(base_of, np.int64), np.array(offsets, np.int64))
+                       np.array(base_of, np.int64), np.array(offsets, np.int64),
+                       np.zeros(len(bases) + 1, np.int64))
 
 
 def written(step: AnyStep) -> Sequence[Value]:

@@ -19,7 +19,7 @@ from ...memory.views import View
 from ..base import Data
 from .assembly import Assembled, Assembler, HostStep
 from .lowered import Packed
-from .plan import Base, Bytes, HostCall, Place, Plan, Planner, Segment, place
+from .plan import Base, Bytes, HostCall, Place, Plan, Planner, Segment, address, place
 
 KEPT_PLANS = 64
 """Bindings whose plans are kept for each stage."""
@@ -38,6 +38,8 @@ class CpuProgram:
         self.pool: ThreadPool = shared_pool(threads)
         self.poison = poison
         self.held: dict[Base, Array] = {}
+        self.addresses: dict[Base, int] = {}
+        self.version = 0
         self._by_name = {v.name: v for v in graph.params}
         self._packed = [w for s in self.whole.stages for step in s.steps if not isinstance(
             step, HostStep) for w in step.lowered.words if isinstance(w, Packed)]
@@ -53,12 +55,20 @@ class CpuProgram:
     # Parameters
 
     def _hold(self, value: Value, array: Data) -> None:
-        self.held[value] = cast(Array, array) if isinstance(array, Encoded) else solid(array)
+        if isinstance(array, Encoded):
+            self.held[value] = cast(Array, array)
+        else:
+            self._keep(value, solid(array))
+
+    def _keep(self, base: Base, array: Array) -> None:
+        self.held[base] = array
+        self.addresses[base] = address(array)
+        self.version += 1
 
     def _pack(self, packed: Packed) -> None:
         base = packed.view.base
         view = array_at(self.held[base], place(packed.view, {}), base)
-        self.held[packed] = cast(Array, packed.pack(view))
+        self._keep(packed, cast(Array, packed.pack(view)))
 
     def set_param(self, name: str, array: Array) -> None:
         """Replace a parameter between runs; packed forms are made again."""
@@ -139,20 +149,29 @@ class _Run:
 
     def __init__(self, program: CpuProgram, binding: Binding, watch: Watch | None) -> None:
         self.program, self.binding, self.watch = program, binding, watch
-        self.arrays: dict[Base, Array] = dict(program.held)
+        self.arrays: dict[Base, Array] = {}
+        self.plans: list[Plan] = []
         self.views = program.whole.views
         self.seen = 0
-        self.number = 0
+
+    def find(self, base: Base) -> Array:
+        """The array behind a base."""
+        if (found := self.arrays.get(base)) is not None:
+            return found
+        for plan in reversed(self.plans):
+            if (found := plan.arrays.get(base)) is not None:
+                return found
+        return self.program.held[base]
 
     def stage(self, at: int, plan: Plan) -> None:
         """All items of a stage in order."""
-        self.number = at
-        self.arrays.update(plan.place_in(self.program.arena(at, plan.layout.total)))
-        self.arrays.update(plan.leaves)
+        program = self.program
+        plan.place_in(program.arena(at, plan.layout.total), program.addresses, program.version)
+        self.plans.append(plan)
         for v, shape in plan.outputs.items():
             self.arrays[v] = np.empty(shape, np_dtype(v.dtype))
-        slow = self.watch is not None or self.program.poison
-        freed = self.program.stages[at].arena.freed() if slow else []
+        slow = self.watch is not None or program.poison
+        freed = program.stages[at].arena.freed() if slow else []
         done = 0
         for item in plan.items:
             if isinstance(item, HostCall):
@@ -168,7 +187,9 @@ class _Run:
                 self._poison(freed[done - 1])
 
     def _native(self, segment: Segment, schedule: Schedule) -> None:
-        addresses = np.array([*(self.arrays[b].ctypes.data for b in segment.bases), 0], np.int64)
+        addresses = segment.addresses
+        for i, b in segment.moving:
+            addresses[i] = address(self.find(b))
         segment.frame.words[:segment.offsets.size] = segment.offsets + addresses[segment.base_of]
         try:
             self.program.pool.run(schedule, segment.frame)
@@ -189,7 +210,7 @@ class _Run:
     def _poison(self, dead: Sequence[Value]) -> None:
         if self.program.poison:
             for b in dead:
-                self.arrays[b].reshape(-1).view(np.uint8)[...] = 0xFF
+                self.find(b).reshape(-1).view(np.uint8)[...] = 0xFF
 
     def _watched(self, node: Node | None) -> None:
         """Show the outputs of every node before `node`, or of all that are left."""
@@ -202,7 +223,7 @@ class _Run:
 
     def _error(self, fault: KernelFault) -> RunError:
         """The error of a kernel as one about the model's node."""
-        step = self.program.whole.stages[self.number].steps[fault.node]
+        step = self.program.whole.stages[len(self.plans) - 1].steps[fault.node]
         assert not isinstance(step, HostStep)
         shown = ", ".join([str(v.type) for v in step.node.inputs])
         where = f" at {step.node.loc}" if step.node.loc else ""
@@ -221,12 +242,12 @@ class _Run:
             self.arrays[v] = np.array(a, order="C", copy=True) if shared else solid(a)
 
     def _operand(self, value: Value, view: View, at: Place) -> Array:
-        base = self.arrays[view.base]
+        base = self.find(view.base)
         return base if view.base is value else array_at(base, at, view.base)
 
     def _value(self, value: Value) -> Array:
         view = self.views[value]
-        base = self.arrays[view.base]
+        base = self.find(view.base)
         if view.base is value or view.shape == view.base.shape and view.whole:
             return base
         return array_at(base, place(view, self.binding), view.base)
@@ -241,6 +262,6 @@ class _Run:
             if base in self.program.whole.native and base not in kept:
                 array = array.copy()
             elif base in kept and base is not v:
-                array = self.arrays[base].reshape(array.shape)
+                array = self.find(base).reshape(array.shape)
             out.append(array)
         return out
