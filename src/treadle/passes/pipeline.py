@@ -21,22 +21,27 @@ from .cse import CommonSubexpressions
 from .dce import DeadCode
 from .decompose import Decompose
 from .dedupe_params import DedupeParams
+from .fold_affine import FoldAffine
 from .fuse import Fuse
 from .raise_activation import RaiseActivation
 from .raise_attention import RaiseAttention
 from .raise_layer_norm import RaiseLayerNorm
+from .raise_residual_norm import RaiseResidualNorm
 from .raise_rms_norm import RaiseRmsNorm
+from .raise_rope import RaiseRope
 from .raise_softmax import RaiseSoftmax
+from .raise_swiglu import RaiseSwiglu
 from .shape_fold import ShapeFold
 
 PASSES: dict[str, type[Pass]] = {p.name: p for p in (
     DedupeParams, ShapeFold, ConstantFold, Algebraic, CommonSubexpressions, DeadCode,
-    RaiseActivation, RaiseSoftmax, RaiseLayerNorm, RaiseRmsNorm,
-    RaiseAttention, Decompose, Fuse)}
+    RaiseActivation, RaiseSoftmax, RaiseLayerNorm, RaiseRmsNorm, RaiseRope,
+    RaiseAttention, RaiseSwiglu, RaiseResidualNorm, FoldAffine, Decompose, Fuse)}
 """Every pass by name."""
 SIMPLIFY = ("shape_fold", "constant_fold", "algebraic", "cse", "dce")
 RAISE = ("raise_activation", "raise_softmax", "raise_layer_norm", "raise_rms_norm",
-         "raise_attention")
+         "raise_rope", "raise_attention", "raise_swiglu", "raise_residual_norm")
+WEIGHTS = ("fold_affine", "constant_fold", "dce")
 ROUNDS = 4
 """Most times a phase repeats; each round feeds the next one's folding."""
 
@@ -48,8 +53,8 @@ class Phase(NamedTuple):
     repeat: bool = False
 
 
-PHASES = (Phase(("dedupe_params",)), Phase(SIMPLIFY, True), Phase(RAISE), Phase(SIMPLIFY, True),
-          Phase(("decompose",)), Phase(SIMPLIFY, True), Phase(("fuse",)))
+PHASES = (Phase(("dedupe_params",)), Phase(SIMPLIFY, True), Phase(RAISE), Phase(WEIGHTS, True),
+          Phase(SIMPLIFY, True), Phase(("decompose",)), Phase(SIMPLIFY, True), Phase(("fuse",)))
 """The default order."""
 
 
@@ -104,9 +109,9 @@ class Pipeline:
         done = Result(graph, ctx or Context(), [])
         if self.verify:
             _check(graph, "before the passes")
-        settled: tuple[Phase, Graph] | None = None
+        settled: dict[Phase, Graph] = {}
         for phase in self.phases:
-            if settled is not None and settled[0] == phase and settled[1] is done.graph:
+            if settled.get(phase) is done.graph:
                 continue
             for _ in range(ROUNDS if phase.repeat else 1):
                 before = done.graph
@@ -114,7 +119,8 @@ class Pipeline:
                 if done.stopped:
                     return done
                 if done.graph is before:
-                    settled = (phase, before) if phase.repeat else settled
+                    if phase.repeat:
+                        settled[phase] = before
                     break
         return done
 

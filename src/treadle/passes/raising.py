@@ -194,10 +194,11 @@ class _Plan:
         self.gone |= inside.difference(found.nodes)
 
     def _inside(self, found: Found) -> set[Node]:
-        """What disappears: of the shared nodes those that nothing else reads."""
+        """What disappears: of the shared nodes those that nothing else reads, operands apart."""
         inside = {*found.nodes, *found.inner}
+        read = {v.producer for v in found.operands}
         for node in sorted({*found.shared}, key=self.view.order.__getitem__, reverse=True):
-            if all([r in inside for r in self._readers(node)]):
+            if node not in read and all([r in inside for r in self._readers(node)]):
                 inside.add(node)
         return inside
 
@@ -207,7 +208,8 @@ class _Plan:
     def _misfit(self, found: Found) -> str:
         """Why the match cannot be used, or nothing."""
         inside = self._inside(found)
-        if not inside.isdisjoint(self.taken):
+        if not inside.isdisjoint(self.taken) or any([v.producer in inside
+                                                     for v in found.operands]):
             return "overlaps another match"
         for node in found.inner:
             for reader in self._readers(node):
