@@ -21,8 +21,11 @@ from ..lowered import Lowered, Packed, Word
 from .geometry import Sizes, by_rows, copied, element, merge, windows
 from .kernel import emit_convolution
 from .pack import pack_filters
-from .spec import Convolution, Cut, chunks_for, cut, scratch_bytes
+from .planes import Planes, emit_planes, plane_chunks
+from .spec import Convolution, Cut, Window, chunks_for, cut, scratch_bytes
 
+_FEW = 8
+"""Filters of a group below which planes are read for each rather than gathered."""
 Fixed = Collection[GraphValue]
 
 
@@ -62,12 +65,35 @@ def convolution(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fi
     epilogue = None
     if bias is not None:
         epilogue = Epilogue("bias", (ExtraOperand("bias", "row", kind),), _add)
+    if groups > 1 and shape[1] == 1 and shape[0] // groups < _FEW:
+        return [*before, *depthwise(x, w, outs[0], bias, made, groups, sizes, epilogue)]
     spec = Convolution(
         sizes.extent(x.shape[0]), groups, shape[0] // groups, shape[1],
         merge(x, made, sizes), sizes.extent(x.strides[0]),
         sizes.extent(x.strides[1]), kind, packed=known_layout(w, fixed), epilogue=epilogue)
     weights = packed(w, spec) if spec.packed else laid_out(w, before)
     return [*before, call(spec, sizes, x, weights, outs[0], bias)]
+
+
+def depthwise(x: View, w: View, y: View, bias: View | None, made: Sequence[Window], groups: int,
+              sizes: Sizes, epilogue: Epilogue | None) -> list[Lowered]:
+    """A channel for each group: a few filters slide over one plane."""
+    before = list[Lowered]()
+    if not w.dense:
+        w, lowered = copied(w)
+        before.append(lowered)
+    filters = cast(int, w.shape[0])
+    spec = Planes("weighted", sizes.extent(x.shape[0]), filters, filters // groups, tuple(made),
+                  sizes.extent(x.strides[0]), sizes.extent(x.strides[1]), element(x), epilogue)
+    return [*before, slide(spec, sizes, [x, y, w, *([bias] if bias is not None else [])])]
+
+
+def slide(spec: Planes, sizes: Sizes, views: Sequence[View]) -> Lowered:
+    """One call of the kernel of planes; `views` are x, y and what else it reads."""
+    words: list[Word] = [*views, *sizes.words(spec.run_time_words())]
+    key = f"planes {replace(spec, epilogue=None)} {spec.epilogue.key if spec.epilogue else ''}"
+    return Lowered(key, lambda module, name: emit_planes(module, spec, name), tuple(words),
+                   (views[1].base,), lambda b: plane_chunks(spec, sizes.known(b)))
 
 
 def known_layout(w: View, fixed: Fixed) -> bool:
