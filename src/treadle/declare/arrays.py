@@ -105,6 +105,9 @@ def compute_dtype(dtype: DType) -> DType:
 def blob(array: Array) -> Blob:
     """The contents of an array as an attribute."""
     dtype = dtype_of_array(array)
+    if dtype.sort == "host":
+        raise OperatorError(f"a value of {dtype} cannot be stored in a graph",
+                            hint="make it an input")
     if dtype is STRING:
         text = [x.decode() if isinstance(x, bytes) else str(x) for x in array.flat]
         return Blob(dtype, array.shape, json.dumps(text).encode())

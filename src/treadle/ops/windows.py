@@ -83,9 +83,12 @@ def same_pads(shape: Shape, kernel: Sequence[Size], strides: Sequence[int],
     The output then has ceil(size / stride) elements; an odd amount is larger at the end
     ("upper") or at the start ("lower").
     """
-    steps = per_axis("dilations", dilations, len(kernel), 1)
+    n = len(shape)
+    if len(kernel) != n:
+        raise OperatorError(f"a kernel of {len(kernel)} axes on {n} spatial axes")
+    hops, gaps = positive("strides", strides, n), positive("dilations", dilations, n)
     total = [_same_total(s, k, t, d)
-             for s, k, t, d in zip(shape, kernel, strides, steps, strict=True)]
+             for s, k, t, d in zip(shape, kernel, hops, gaps, strict=True)]
     small = [t // 2 for t in total]
     large = [t - h for t, h in zip(total, small, strict=True)]
     return (*small, *large) if mode == "upper" else (*large, *small)

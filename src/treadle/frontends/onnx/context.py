@@ -128,10 +128,12 @@ class Context:
 
     def ints(self, value: Value, what: str) -> tuple[int, ...]:
         """The elements of an integer vector or scalar, known before the run."""
+        _check_integers(value, what)
         return tuple([int(x) for x in self.array(value, what).reshape(-1)])
 
     def sizes(self, value: Value, stem: str = "n") -> tuple[Size, ...]:
         """The elements of `value` as sizes; what depends on data becomes fresh symbols."""
+        _check_integers(value, stem)
         if (found := sizes_of(value)) is not None:
             return found
         total = value.type.shape[0] if value.type.rank == 1 else 1
@@ -211,8 +213,9 @@ class Context:
     def symbol(self, name: str) -> Size:
         """The size that a dim_param stands for; `past + seq` is an expression."""
         if (found := self.state.symbols.get(name)) is None:
-            found = self.state.symbols[name] = self._expression(name) or self.state.size(
-                self.state.fresh(name))
+            spelled = self._expression(name)
+            found = self.state.size(self.state.fresh(name)) if spelled is None else spelled
+            self.state.symbols[name] = found
         return found
 
     def _expression(self, name: str) -> Size | None:
@@ -225,6 +228,11 @@ class Context:
             return None
         known = {s: v for s, v in self.state.symbols.items() if s.isidentifier()}
         return substitute(found, known) if {*symbols(found)} <= known.keys() else None
+
+
+def _check_integers(value: Value, what: str) -> None:
+    if value.dtype.sort not in ("int", "uint"):
+        raise Declined(f"{what} is {value.type}; it must hold integers")
 
 
 def ancestors(value: Value) -> list[Value]:

@@ -11,6 +11,7 @@ from ...declare.arrays import Array, type_of
 from ...errors import Declined, ImportFailure, OperatorError
 from ...ir.graph import Value, current
 from ...ir.types import TensorType
+from .attributes import check_type, plain
 from .context import Context, LateBinding, State
 from .functions import bind_attributes, has_body, schema_function
 from .reading import tensor_array
@@ -19,6 +20,13 @@ from .report import Failures
 
 _INLINE_DEPTH = 32
 """Deepest nesting of functions and regions."""
+
+
+_WRONG: dict[type[Exception], str] = {
+    IndexError: "an operand, result or list has fewer parts than are needed",
+    ZeroDivisionError: "a number or size must not be 0",
+    OverflowError: "a number is too large"}
+"""What malformed nodes make entries stumble over."""
 
 
 class Scope:
@@ -75,6 +83,11 @@ class BodyImporter(Context):
         except OperatorError as e:
             raise ImportFailure(f"{self.state.file}: {self.node_name}: {e.message}",
                                 hint=e.hint) from e
+        except tuple(_WRONG) as e:
+            shown = ", ".join(["-" if v is None else str(v.type) for v in inputs])
+            raise ImportFailure(f"{self.state.file}: {self.node_name}({shown}): "
+                                f"{_WRONG[type(e)]}", hint="the file is damaged, or of an "
+                                "operator version that is not known here") from e
         self._define(node, outputs)
 
     def _report_unknown(self, node: onnx.NodeProto, domain: str) -> None:
@@ -147,6 +160,9 @@ class BodyImporter(Context):
         if missing := sorted(k for k, (_, need) in entry.attrs.items() if need and k not in attrs):
             raise ImportFailure(f"{self.state.file}: {self.node_name} lacks its attribute "
                                 f"'{missing[0]}'")
+        for name, value in attrs.items():
+            check_type(value, entry.annotations[name],
+                       f"{self.state.file}: {self.node_name}: attribute '{name}'")
         out = entry.fn(self, *inputs, **{entry.attrs[k][0]: v for k, v in attrs.items()})
         if out is None:
             return [None] * len(node.output)
@@ -166,7 +182,7 @@ class BodyImporter(Context):
         if proto.type in (t.SPARSE_TENSOR, t.TENSORS):
             return proto.sparse_tensor if proto.type == t.SPARSE_TENSOR else tuple(
                 tensor_array(x, self.state.folder, where) for x in proto.tensors)
-        return _plain(proto, where)
+        return plain(proto, where)
 
     def _inline(self, fn: onnx.FunctionProto, node: onnx.NodeProto, inputs: list[Value | None]
                 ) -> Sequence[Value | None]:
@@ -181,6 +197,10 @@ class BodyImporter(Context):
         absent = {n for n in fn.input if n not in inner}
         kept = [_without(n, absent) for n in fn.node]
         body.nodes(kept)
+        for i, name in enumerate(fn.output[:len(node.output)]):
+            if node.output[i] and name not in inner:
+                raise ImportFailure(f"{self.state.file}: {self.node_name}: the function gives no "
+                                    f"'{name}'", hint="the file is damaged")
         return [inner.get(name) for name in fn.output]
 
 
@@ -196,25 +216,6 @@ def _without(node: onnx.NodeProto, absent: set[str]) -> onnx.NodeProto:
     copy.CopyFrom(node)
     copy.input[:] = ["" if n in absent else n for n in node.input]
     return copy
-
-
-def _plain(proto: AttributeProto, where: str) -> object:
-    t = AttributeProto
-    match proto.type:
-        case t.FLOAT:
-            return float(proto.f)
-        case t.INT:
-            return int(proto.i)
-        case t.STRING:
-            return proto.s.decode("utf-8", "surrogateescape")
-        case t.FLOATS:
-            return tuple(map(float, proto.floats))
-        case t.INTS:
-            return tuple(map(int, proto.ints))
-        case t.STRINGS:
-            return tuple(s.decode("utf-8", "surrogateescape") for s in proto.strings)
-        case _:
-            raise ImportFailure(f"{where} has an unknown type {proto.type}")
 
 
 class RegionImporter:
@@ -243,6 +244,9 @@ class RegionImporter:
                             outer.depth + 1)
         body.attributes = outer.attributes
         body.node_name = outer.node_name
+        if len(args) != len(self.inputs):
+            raise ImportFailure(f"{outer.state.file}: {outer.node_name}: its body takes "
+                                f"{len(self.inputs)} values, the operator gives {len(args)}")
         body.scope.values.update(zip(self.inputs, args, strict=True))
         import_initializers(body, self.graph)
         body.nodes(ordered(self.graph, body.state.file))

@@ -19,6 +19,8 @@ from .reading import dtype_of
 from .report import Failures
 
 IR_VERSIONS = range(1, 15)
+_VERSIONS = 1 << 16
+"""No operator set has so many versions."""
 KNOWN_DOMAINS = {"", "ai.onnx.ml", "com.microsoft", "ai.onnx.preview", "ai.onnx.preview.training",
                  "ai.onnx.training"}
 
@@ -142,6 +144,10 @@ def opset_versions(proto: onnx.ModelProto, file: str) -> dict[str, int]:
         raise ImportFailure(f"{file}: IR version {proto.ir_version}; 1 to {IR_VERSIONS[-1]} are "
                             "known", hint="save the model with an older onnx package")
     opsets: dict[str, int] = {}
+    for o in proto.opset_import:
+        if not 0 <= o.version < _VERSIONS:
+            raise ImportFailure(f"{file}: domain '{o.domain}' has the opset version {o.version}",
+                                hint="the file is damaged")
     used = {n.domain for n in proto.graph.node}
     for o in proto.opset_import:
         domain = "" if o.domain == "ai.onnx" else o.domain
@@ -182,7 +188,9 @@ def _outputs(body: BodyImporter, graph: onnx.GraphProto) -> list[Value]:
     for v in graph.output:
         body.node_name = f"graph output '{v.name}'"
         value = body._input(v.name)
-        assert value is not None, "failures were checked"
+        if value is None:
+            raise ImportFailure(f"{body.state.file}: no node gives the graph output '{v.name}'",
+                                hint="the file is damaged")
         _compare(body, v, value.type)
         out.append(value)
     return out

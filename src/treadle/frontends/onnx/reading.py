@@ -82,6 +82,10 @@ def tensor_array(proto: onnx.TensorProto, folder: Path | None, where: str) -> Ar
     if any(n < 0 for n in shape) or math.prod(shape) > ELEMENT_LIMIT:
         raise ImportFailure(f"{where}: impossible dimensions {list(shape)}")
     total = math.prod(shape)
+    stored = proto.data_location == onnx.TensorProto.EXTERNAL or proto.HasField("raw_data")
+    if stored and dtype.sort == "string":
+        raise ImportFailure(f"{where}: strings do not lie in raw or external data",
+                            hint="the file is damaged")
     if proto.data_location == onnx.TensorProto.EXTERNAL:
         raw: Any = _external(proto, folder, where, _packed_bytes(dtype, total))
     elif proto.HasField("raw_data"):

@@ -35,6 +35,8 @@ class Importer:
     required: tuple[bool, ...]
     attrs: Mapping[str, tuple[str, bool]]
     """By ONNX attribute name: the parameter's name, and whether it must be given."""
+    annotations: Mapping[str, str]
+    """By ONNX attribute name: the type that the entry is written for."""
 
 
 _TABLE: dict[tuple[str, str], list[Importer]] = {}
@@ -51,13 +53,16 @@ def importer(*ops: str, since: int = 1, until: int = _NEWEST, domain: str = ONNX
         inputs = [p for p in params if p.kind is p.POSITIONAL_OR_KEYWORD]
         attrs = {p.name.rstrip("_"): (p.name, p.default is p.empty) for p in params
                  if p.kind is p.KEYWORD_ONLY}
+        notes = {p.name.rstrip("_"): str(p.annotation) for p in params
+                 if p.kind is p.KEYWORD_ONLY}
         star = any(p.kind is p.VAR_POSITIONAL for p in params)
         required = tuple(p.annotation == "Value" and p.default is p.empty for p in inputs)
         for op in ops:
             rows = _TABLE.setdefault((domain, op), [])
             if any(r.since <= until and since <= r.until for r in rows):
                 raise DeclarationError(f"{domain or 'ai.onnx'}::{op} {since}: two importers")
-            rows.append(Importer(domain, op, since, until, fn, len(inputs), star, required, attrs))
+            rows.append(Importer(domain, op, since, until, fn, len(inputs), star, required, attrs,
+                                 notes))
         return fn
 
     return register

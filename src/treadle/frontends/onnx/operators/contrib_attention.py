@@ -157,8 +157,8 @@ def _separate(q: Value, k: Value | None, v: Value | None, bias: Value | None, he
         if bias is not None:
             raise Declined("MultiHeadAttention with packed q, k, v and a bias")
         return Heads(_picked(q, 0), _picked(q, 1), _picked(q, 2))
-    if k is None:
-        raise Declined("MultiHeadAttention without keys")
+    if k is None or v is None and k.type.rank != 5:
+        raise Declined("MultiHeadAttention without keys or values")
     if k.type.rank == 5:
         if bias is not None:
             raise Declined("MultiHeadAttention with packed k, v and a bias")

@@ -108,7 +108,7 @@ def _check_lengths(tables: Sequence[Any]) -> None:
 def _numbers(given: Floats, tensor: Array | None, x: Value) -> Array:
     """Splits or weights: f64 for features in f64, else f32."""
     dtype = np.float64 if x.dtype is F64 else np.float32
-    return np.asarray(given if tensor is None else tensor, dtype)
+    return np.asarray(given if tensor is None else tensor, dtype).reshape(-1)
 
 
 def _compared(x: Value) -> Value:

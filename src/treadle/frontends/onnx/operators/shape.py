@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 
 from ....declare.arrays import Array
 from ....declare.content import content, sizes_of
 from ....declare.opdef import REGISTRY, cast_value, full_value
-from ....errors import Declined
+from ....errors import Declined, ImportFailure
 from ....ir.dims import Size, cdiv, dmax
 from ....ir.graph import Value
 from ....ir.types import I64, DType, Shape, axis_of, count
@@ -34,6 +35,9 @@ def constant(ctx: Context, *, value: Array | None = None, value_float: float | N
              value_strings: tuple[str, ...] | None = None, sparse_value: Any = None) -> Value:  # noqa: ANN401 - a protobuf message
     """A tensor, in whichever attribute it is given."""
     if sparse_value is not None:
+        if not isinstance(sparse_value, onnx.SparseTensorProto):
+            raise ImportFailure(f"{ctx.node_name}: sparse_value is no SPARSE_TENSOR",
+                                hint="the file is damaged")
         value = dense(sparse_value, ctx.state, ctx.node_name)
     for given, dtype in ((value_float, np.float32), (value_floats, np.float32),
                          (value_int, np.int64), (value_ints, np.int64),
@@ -202,7 +206,10 @@ def split(ctx: Context, x: Value, lengths: Value | None, *, axis: int = 0,
           num_outputs: int | None = None) -> object:
     """Sizes as a tensor, or a number of parts of which the last may be smaller."""
     sizes = None if lengths is None else ctx.sizes(lengths, "split")
-    return _split(ctx, x, axis, sizes, num_outputs or len(ctx.outputs))
+    parts = len(ctx.outputs)
+    if num_outputs not in (None, parts):
+        raise Declined(f"Split into num_outputs={num_outputs} parts with {parts} outputs")
+    return _split(ctx, x, axis, sizes, parts)
 
 
 def _split(ctx: Context, x: Value, axis: int, sizes: Shape | None, parts: int) -> object:
@@ -336,6 +343,8 @@ def _double() -> DType:
 @importer("EyeLike")
 def eye_like(ctx: Context, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
     """Ones on diagonal k, in the shape of x."""
+    if x.type.rank != 2:
+        raise Declined(f"EyeLike of {x.type}; it takes a matrix")
     rows, cols = x.shape
     target = x.dtype if dtype is None else dtype_of(dtype, ctx.node_name)
     return op("eye", rows=rows, cols=cols, k=k, dtype=target)
