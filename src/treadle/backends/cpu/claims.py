@@ -15,7 +15,7 @@ from .lowered import Lowered
 from .pointwise import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
-    **pointwise.LOWERINGS, **reductions.LOWERINGS, "fused": groups.fused}
+    **pointwise.LOWERINGS, **reductions.LOWERINGS, **convolution.POOLS, "fused": groups.fused}
 """Lowerings by operator; elementwise operators share one."""
 PACKING = {**products.LOWERINGS, **convolution.LOWERINGS}
 """Lowerings that pack parameters."""
