@@ -56,6 +56,7 @@ class Micro:
         """A name that equal tiles share."""
         key = self.epilogue.key if self.epilogue and self.last else ""
         fields = [str(getattr(self, f)) for f in self.__slots__ if f != "epilogue"]
+        fields.append(str(len(self.epilogue.operands) if self.epilogue else 0))
         digest = hashlib.blake2b("|".join([*fields, key]).encode(), digest_size=6).hexdigest()
         return f"tile_{self.rows}x{self.vectors * self.tile.lanes}_{digest}"
 
