@@ -57,8 +57,12 @@ def copied(view: View) -> tuple[View, Lowered]:
 
 
 def by_rows(x: View, before: list[Lowered]) -> View:
-    """`x` with neighbours of the last axis side by side; `before` gains a copy if need be."""
-    if x.strides[-1] == 1 or x.shape[-1] == 1:
+    """`x` with neighbours of the last axis side by side; `before` gains a copy if need be.
+
+    Axes of size 1 do not count: `merge` drops them.
+    """
+    long = [s for n, s in zip(x.shape, x.strides, strict=True) if n != 1]
+    if not long or long[-1] == 1:
         return x
     made, lowered = copied(x)
     before.append(lowered)
