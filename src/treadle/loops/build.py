@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..declare import m
@@ -34,10 +34,27 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Remapped:
+    """A term of an address: `place(draft, position)` on an axis, times `stride`."""
+
+    axis: int
+    stride: Size
+    place: Callable[[Draft, Scalar], Scalar]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Where an operand has elements: `holds(draft, positions on the axes)`."""
+
+    axes: tuple[int, ...]
+    holds: Callable[[Draft, Sequence[Scalar]], Scalar]
+
+
+@dataclass(frozen=True)
 class Operand:
     """A strided operand: one stride for each axis of the iteration space, 0 where it broadcasts.
 
-    Outside its windows it reads as `fill`. `offset` is added to the address.
+    Outside its windows and conditions it reads as `fill`. `offset` is added to the address.
     """
 
     buffer: Buffer
@@ -46,6 +63,22 @@ class Operand:
     gathers: tuple[Gathered, ...] = ()
     windows: tuple[Window, ...] = ()
     fill: Scalar | None = None
+    remapped: tuple[Remapped, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    def special(self) -> set[int]:
+        """Axes whose position matters by itself."""
+        return {*(w.axis for w in (*self.windows, *self.remapped)),
+                *(a for c in self.conditions for a in c.axes)}
+
+    def moved(self, strides: Sequence[Size], place: Mapping[int, int]) -> Operand:
+        """The operand over other axes; `place` maps old special ones to new."""
+        return replace(
+            self, strides=tuple(strides),
+            windows=tuple([replace(w, axis=place[w.axis]) for w in self.windows]),
+            remapped=tuple([replace(r, axis=place[r.axis]) for r in self.remapped]),
+            conditions=tuple([replace(c, axes=tuple([place[a] for a in c.axes]))
+                              for c in self.conditions]))
 
 
 def density(stride: Size, axis: int) -> tuple[int, int]:
@@ -61,7 +94,7 @@ def collapse(shape: Sequence[Size], operands: Sequence[Operand], fixed: Sequence
     old axes behind each new one.
     """
     strides = [list(o.strides) for o in operands]
-    stay = {*fixed, *(w.axis for o in operands for w in o.windows)}
+    stay = {*fixed, *(a for o in operands for a in o.special())}
     keep = [i for i, n in enumerate(shape) if n != 1 or i in stay]
     sizes, groups = [shape[i] for i in keep], [[i] for i in keep]
     strides = [[s[i] for i in keep] for s in strides]
@@ -74,9 +107,7 @@ def collapse(shape: Sequence[Size], operands: Sequence[Operand], fixed: Sequence
             for s in strides:
                 del s[i]
     place = {old: new for new, group in enumerate(groups) for old in group}
-    merged = [replace(o, strides=tuple(s), windows=tuple(
-        [replace(w, axis=place[w.axis]) for w in o.windows]))
-        for o, s in zip(operands, strides, strict=True)]
+    merged = [o.moved(s, place) for o, s in zip(operands, strides, strict=True)]
     return sizes, merged, groups
 
 
@@ -151,17 +182,25 @@ class Space:
             (axis, d.extent(s)) for axis, s in zip(self.axes, o.strides, strict=True)
             if axis is not None and s != 0]
         terms += [(self._position(g), d.extent(g.stride)) for g in o.gathers if g.stride != 0]
+        terms += [(r.place(d, self.position(r.axis)), d.extent(r.stride)) for r in o.remapped
+                  if r.stride != 0]
         guard: Scalar | None = None
-        for w in o.windows:
-            inside = self._inside(w)
-            guard = inside if guard is None or inside is None else m.and_(guard, inside)
+        for inside in (*map(self._inside, o.windows), *map(self._holds, o.conditions)):
+            guard = inside if guard is None else m.and_(guard, inside)
         return Access(o.buffer, tuple(terms), d.extent(o.offset), guard, o.fill)
 
-    def _inside(self, w: Window) -> Scalar | None:
-        axis = self.axes[w.axis]
-        assert axis is not None
-        at, d = self.draft.at(axis), self.draft
+    def position(self, axis: int) -> Scalar:
+        """The current position on an axis."""
+        found = self.axes[axis]
+        assert found is not None
+        return self.draft.at(found)
+
+    def _inside(self, w: Window) -> Scalar:
+        at, d = self.position(w.axis), self.draft
         return m.and_(at >= d.number(w.low), at < d.number(w.high))
+
+    def _holds(self, c: Condition) -> Scalar:
+        return c.holds(self.draft, [self.position(a) for a in c.axes])
 
     def _position(self, g: Gathered) -> Scalar:
         """A checked index; negative ones count from the end."""

@@ -59,6 +59,8 @@ class Access:
         yield from (k for k, _ in self.terms if isinstance(k, Scalar))
         if self.guard is not None:
             yield self.guard
+        if self.fill is not None and self.fill.op != "const":
+            yield self.fill
 
 
 @dataclass(eq=False)

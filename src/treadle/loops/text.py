@@ -34,7 +34,8 @@ def _access(a: Access) -> str:
     shown = f"{a.buffer.name}[{' + '.join(terms)}]"
     if a.guard is None:
         return shown
-    return f"{shown} if {expression(a.guard)} else {expression(a.fill) if a.fill is not None else 0}"
+    fill = "0" if a.fill is None else expression(a.fill)
+    return f"{shown} if {expression(a.guard)} else {fill}"
 
 
 def _show(s: Stmt, pad: str, lines: list[str]) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from ...codegen.llvm.scalars import holds
-from ...declare.scalar import Scalar, const, var
+from ...declare.scalar import Scalar, var
 from ...errors import Declined
 from ...ir.dims import Size, bounds, evaluate
 from ...ir.graph import Node
 from ...ir.types import Shape, axis_of, count
-from ...loops.build import Draft, Gathered, Operand, Window
+from ...loops.build import Draft, Gathered, Operand
 from ...loops.functions import open_functions
 from ...loops.lower.pointwise import pointwise
 from ...memory.views import View
@@ -85,36 +85,6 @@ def concat(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowere
     return out
 
 
-def pad(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
-    """Constant margins; negative ones crop."""
-    refuse_dtypes(*ins)
-    x, n = ins[0], len(ins[0].shape)
-    if node.attrs["mode"] != "constant" or node.keys:
-        raise Declined("only constant margins of a known value are native")
-    pads = cast(Shape, node.attrs["pads"])
-    draft = Draft()
-    offset: Size = 0
-    windows: list[Window] = []
-    strides = list(x.strides)
-    for axis in range(n):
-        before, after = pads[axis], pads[axis + n]
-        if before == 0 and after == 0:
-            continue
-        if bounds(before)[0] < 0 and bounds(before)[1] > 0:
-            raise Declined("a margin of unknown sign")
-        offset = offset - before * strides[axis]
-        windows.append(Window(axis, before, before + x.shape[axis]))
-    value = node.attrs["value"]
-    dtype = x.base.dtype
-    whole = dtype.sort in ("int", "uint", "bool")
-    fill = const(int(cast(float, value)) if whole else float(cast(float, value)), dtype)
-    source = Operand(draft.buffer(dtype), tuple(strides), offset, (), tuple(windows), fill)
-    shape = outs[0].shape
-    target = operand(draft, outs[0], shape, output=True)
-    kernel = pointwise(draft, shape, [source], [target], [var(0, dtype)])
-    return [loop_kernel(draft, kernel, [x, outs[0]], outs, count(shape))]
-
-
 def _out_of_range(axis: int, size: Size) -> Callable[[int, Binding], str]:
     def text(value: int, binding: Binding) -> str:
         n = evaluate(size, binding)
@@ -123,7 +93,8 @@ def _out_of_range(axis: int, size: Size) -> Callable[[int, Binding], str]:
     return text
 
 
-def _whole_indices(view: View) -> None:
+def whole_indices(view: View) -> None:
+    """Raise `Declined` for indices that are no integers."""
     refuse_dtypes(view)
     if view.base.dtype.sort not in ("int", "uint"):
         raise Declined("indices that are no integers")
@@ -132,7 +103,7 @@ def _whole_indices(view: View) -> None:
 def gather(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
     """The iteration runs over the axes before, the index's own axes, the axes after."""
     x, index = ins
-    _whole_indices(index)
+    whole_indices(index)
     refuse_dtypes(x)
     axis = axis_of(cast(int, node.attrs["axis"]), len(x.shape))
     before, after, k = x.shape[:axis], x.shape[axis + 1:], len(index.shape)
@@ -151,7 +122,7 @@ def gather(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowere
 def gather_elements(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
     """The iteration runs over the index."""
     x, index = ins
-    _whole_indices(index)
+    whole_indices(index)
     refuse_dtypes(x)
     axis = axis_of(cast(int, node.attrs["axis"]), len(x.shape))
     if any(bounds(n - s)[1] > 0 for i, (n, s) in enumerate(zip(
@@ -169,4 +140,4 @@ def gather_elements(node: Node, ins: Sequence[View], outs: Sequence[View]) -> li
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "concat": concat, "pad": pad, "gather": gather, "gather_elements": gather_elements}
+    "concat": concat, "gather": gather, "gather_elements": gather_elements}

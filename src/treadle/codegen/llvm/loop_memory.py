@@ -8,7 +8,7 @@ from ...declare.scalar import Scalar
 from ...ir.types import DType
 from ...loops.ir import Acc, Access, Axis, Extent, Store
 from .kernel import Kernel
-from .scalars import MEMORY, constant
+from .scalars import MEMORY
 from .text import I1, I64, PTR, Function, Value
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Memory:
             x = self._many(p, dtype, width, stride, offsets, mask)
         if a.guard is not None:
             assert mask is not None
-            fill = constant(self.f, a.fill) if a.fill is not None else self.f.constant(
+            fill = self.value(a.fill, slot) if a.fill is not None else self.f.constant(
                 x.type.scalar, 0)
             x = self.f.select(mask, x, self.widen(fill, x.type.lanes or 1))
         return x
