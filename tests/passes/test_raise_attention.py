@@ -78,9 +78,11 @@ SPELLINGS: dict[str, tuple[Fn, tuple[str, ...]]] = {
         matmul(q, t(repeated(k, 2))) * 0.5 + b), repeated(v, 2)), ("f32[n,6,s,4]", *QKV[1:], BIAS))}
 
 
-def arrays(types: tuple[str, ...]) -> list[Array]:
-    rng = np.random.default_rng(5)
+def arrays(types: tuple[str, ...], seed: int = 0) -> list[Array]:
+    rng = np.random.default_rng(seed)
     sizes = {"n": 2, "s": 3, "l": 5, "m": 4}
+    if seed:
+        sizes = {k: int(rng.choice([0, 1, 2, 9])) for k in sizes}
     shapes = [tuple(int(sizes.get(str(d), d)) for d in parse_type(x).shape) for x in types]
     return [rng.normal(size=s).astype("f4") for s in shapes]
 
@@ -108,6 +110,15 @@ def test_spelling(name: str) -> None:
     with np.errstate(all="ignore"):
         (a,), (b,) = run_both(before, after, given)
     close(a, b, 2.0)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_sizes_from_nothing_up(name: str) -> None:
+    fn, types = SPELLINGS[name]
+    before, after, _ = apply("raise_attention", fn, *types)
+    for seed in range(1, 9):
+        (a,), (b,) = run_both(before, after, arrays(types, seed))
+        close(a, b, 3.0)
 
 
 def test_halves_with_a_softmax_in_f32() -> None:

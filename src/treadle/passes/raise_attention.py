@@ -39,7 +39,7 @@ class RaiseAttention(Raise):
         """The attention whose product with the values is `node`."""
         trail = Trail(view, node)
         if (found := weights(node.inputs[0], trail)) is None:
-            return None
+            return _other_guard(node.inputs[0])
         soft, guard = found
         parts = scores(soft.inputs[0], trail)
         if parts is None:
@@ -52,6 +52,16 @@ class RaiseAttention(Raise):
         if isinstance(visible, str):
             return Near(visible, (soft,))
         return _found(parts, visible, node, trail)
+
+
+def _other_guard(value: Value) -> Match:
+    """Weights that a condition other than NaN replaces."""
+    node = value.producer
+    if node is None or node.op != "where":
+        return None
+    soft = [v.producer for v in node.inputs[1:]
+            if v.producer is not None and v.producer.op == "softmax"]
+    return Near("a condition replaces some of its weights", soft) if soft else None
 
 
 @dataclass(frozen=True, slots=True)
