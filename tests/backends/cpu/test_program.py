@@ -131,7 +131,9 @@ def test_control_flow_runs_on_the_host_between_native_steps() -> None:
     x = np.array([1.0, 2.0], np.float32)
     np.testing.assert_array_equal(one(exe(x, np.array(True))), [30, 50])
     np.testing.assert_array_equal(one(exe(x, np.array(False))), [10, 30])
-    assert exe.explain().counts["host"] == 1
+    rows = exe.explain().rows
+    assert [r.claim for r in rows if r.op == "if"] == ["host"]
+    assert all(r.claim == "native" for r in rows if not r.reason.startswith(("if", "inside")))
 
 
 def test_watch_sees_every_node_as_the_reference_does() -> None:
@@ -173,3 +175,21 @@ def test_rows_over_every_axis() -> None:
             total, top = exe(x).values()
             np.testing.assert_allclose(total, x.sum(axes, keepdims=keepdims), rtol=1e-4, atol=1e-4)
             np.testing.assert_array_equal(top, np.abs(x).max(axes, keepdims=keepdims))
+
+
+def test_operands_of_a_concatenation_are_computed_in_place() -> None:
+    def fn(x: Value, y: Value) -> Value:
+        a, b = exp(x), softmax(y, axis=-1)
+        return concat([a, b, a * 2.0, x, b], axis=1) + 1.0
+
+    exe = treadle.trace(fn, "f32[n,3,4]", "f32[n,2,4]").compile("cpu")
+    program = exe._program  # noqa: SLF001
+    assert isinstance(program, CpuProgram)
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=s).astype(np.float32) for s in ((5, 3, 4), (5, 2, 4)))
+    e = np.exp(y - y.max(-1, keepdims=True))
+    b = e / e.sum(-1, keepdims=True)
+    want = np.concatenate([np.exp(x), b, np.exp(x) * 2, x, b], 1) + 1
+    np.testing.assert_allclose(one(exe(x, y)), want, rtol=1e-5)
+    copies = [s for s in program.whole.stages[0].steps if s.node.op == "concat"]
+    assert len(copies) == 2  # x and the second b

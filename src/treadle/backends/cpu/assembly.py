@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ...codegen.llvm.jit import Program, build
 from ...codegen.llvm.kernel import addresses, export
@@ -17,11 +17,14 @@ from ...codegen.llvm.target import host
 from ...codegen.llvm.text import Module
 from ...declare.evaluate import Step as HostBody
 from ...errors import Declined
+from ...ir.dims import Size
 from ...ir.graph import Graph, Node, Value
+from ...ir.types import axis_of
 from ...memory.views import View, certain, follow, whole
-from .claims import is_leaf, is_view, lower
+from .claims import is_leaf, is_view, lower, writes_anywhere
 from .lowered import Lowered
 from .pointwise import copy
+from .pointwise import part as part_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +86,27 @@ class Assembler:
         self.native: set[Value] = set()
         self.fixed = frozenset(graph.params)
 
+        self.placed = self._places()
+
+    def _places(self) -> dict[Value, View]:
+        """Operands of concatenations that their producers write where the result has them."""
+        part, since = 0, dict[Node, int]()
+        found: dict[Value, View] = {}
+        for node in self.graph.nodes:
+            since[node] = part
+            part += bool(node.makes())
+            if node.op != "concat" or not holds(node.outputs[0].dtype):
+                continue
+            axis = axis_of(cast(int, node.attrs["axis"]), node.outputs[0].type.rank)
+            start: Size = 0
+            for v in node.inputs:
+                p = v.producer
+                if p is not None and since[p] == since[node] and writes_anywhere(p):
+                    found.setdefault(v, part_of(whole(node.outputs[0]), axis, start,
+                                                v.shape[axis]))
+                start = start + v.shape[axis]
+        return found
+
     def run(self) -> Assembled:
         """All nodes in order, then the machine code."""
         for node in self.graph.nodes:
@@ -134,15 +158,16 @@ class Assembler:
     def _compute(self, node: Node, stage: Stage) -> None:
         ins = [self.views[v] for v in node.inputs]
         try:
-            outs = [whole(v) for v in node.outputs]
+            outs = [self.placed.get(v) or whole(v) for v in node.outputs]
             self._add(node, lower(node, ins, outs, self.fixed))
+            self.views.update(zip(node.outputs, outs, strict=True))
         except Declined as e:
             used = {v: self.views[v] for v in node.uses()}
             step = HostStep(node, HostBody(node), used, e.message)
             stage.steps.append(step)
             if step.body.makes:
                 self.stages.append(Stage())
-        self.views.update({v: whole(v) for v in node.outputs})
+            self.views.update({v: whole(v) for v in node.outputs})
 
     def _add(self, node: Node, calls: Sequence[Lowered]) -> None:
         for lowered in calls:

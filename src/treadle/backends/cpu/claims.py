@@ -42,6 +42,14 @@ def lower(node: Node, ins: Sequence[View], outs: Sequence[View],
     return found(node, ins, outs)
 
 
+def writes_anywhere(node: Node) -> bool:
+    """Whether the kernels of a node write outputs of any strides."""
+    loops = {**pointwise.LOWERINGS, **movement.LOWERINGS, **reductions.LOWERINGS}
+    return node.op != "concat" and (
+        node.op in loops or node.op == "fused" or REGISTRY[node.op].kind == "elementwise") and (
+        not is_leaf(node) and not is_view(node))
+
+
 def is_leaf(node: Node) -> bool:
     """Whether the outputs follow from attributes and sizes alone."""
     return node.op in KNOWN or (not node.inputs and not node.regions and not node.makes())

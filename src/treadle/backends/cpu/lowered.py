@@ -19,6 +19,7 @@ from ...loops.build import INDEX_RANGE, Draft
 from ...loops.ir import Kernel as LoopKernel
 from ...loops.ir import reached
 from ...loops.schedule import Machine, schedule
+from ...loops.staging import stage
 from ...loops.text import kernel_text
 from ...memory.views import View
 
@@ -77,6 +78,7 @@ def loop_kernel(draft: Draft, kernel: LoopKernel, views: Sequence[View], outs: S
         if why := supported(e):
             raise Declined(why)
     plan, weight = schedule(kernel, machine()), _weight(kernel)
+    kernel = kernel if plan.slots else stage(kernel)
 
     def chunks(binding: Binding) -> int:
         return max(1, min(evaluate(work, binding) * weight // CHUNK_WORK, MOST_CHUNKS))

@@ -258,10 +258,10 @@ class _Run:
         kept = self.program.direct
         out: list[Array] = []
         for v in self.program.graph.outputs:
-            array, base = self._value(v), self.views[v].base
-            if base in self.program.whole.native and base not in kept:
+            array, view = self._value(v), self.views[v]
+            if view.base in kept and view.whole:
+                array = self.find(view.base).reshape(array.shape)
+            elif view.base in self.program.whole.native:
                 array = array.copy()
-            elif base in kept and base is not v:
-                array = self.find(base).reshape(array.shape)
             out.append(array)
         return out
