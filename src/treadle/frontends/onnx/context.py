@@ -22,6 +22,8 @@ from .reading import dtype_of
 
 PARAM_BYTES = 4096
 """Larger constants become parameters, so that the graph's text stays readable."""
+LONGEST = 1024
+"""Most sizes that a tensor known only to the run may give."""
 Region = Callable[..., tuple[Value, ...]]
 
 
@@ -140,6 +142,8 @@ class Context:
         if not isinstance(total, int):
             self.known(total, f"the length of {stem}")
             raise Declined(f"the length of {stem} depends on data")
+        if total > LONGEST:
+            raise Declined(f"a {stem} of {total} entries")
         names = tuple([self.fresh(stem) for _ in range(total)])
         self.state.witnesses.update(dict.fromkeys(names, self.depends(value)[0]))
         REGISTRY["witness"](REGISTRY["cast"](value, dtype=I64), names=names)
@@ -207,7 +211,8 @@ class Context:
         """A dimension: a number, a named symbol, or a symbol made up for an unnamed one."""
         if dim.HasField("dim_value") and dim.dim_value >= 0:
             return dim.dim_value
-        name = dim.dim_param if dim.dim_param not in ("", "?", "-1") else ""
+        given = dim.dim_param
+        name = given if isinstance(given, str) and given not in ("?", "-1") else ""
         return self.symbol(name) if name else self.state.size(self.state.fresh(stem))
 
     def symbol(self, name: str) -> Size:

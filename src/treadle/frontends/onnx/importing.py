@@ -26,7 +26,8 @@ _WRONG: dict[type[Exception], str] = {
     IndexError: "an operand, result or list has fewer parts than are needed",
     ZeroDivisionError: "a number or size must not be 0",
     OverflowError: "a number is too large"}
-"""What malformed nodes make entries stumble over."""
+"""What a malformed node lacks when its entry stumbles over it."""
+_STUMBLES = (*_WRONG, TypeError, ValueError, AttributeError, KeyError, AssertionError, MemoryError)
 
 
 class Scope:
@@ -83,11 +84,11 @@ class BodyImporter(Context):
         except OperatorError as e:
             raise ImportFailure(f"{self.state.file}: {self.node_name}: {e.message}",
                                 hint=e.hint) from e
-        except tuple(_WRONG) as e:
+        except _STUMBLES as e:
             shown = ", ".join(["-" if v is None else str(v.type) for v in inputs])
-            raise ImportFailure(f"{self.state.file}: {self.node_name}({shown}): "
-                                f"{_WRONG[type(e)]}", hint="the file is damaged, or of an "
-                                "operator version that is not known here") from e
+            raise ImportFailure(f"{self.state.file}: {self.node_name}: malformed, on ({shown}): "
+                                f"{_WRONG.get(type(e), e)}", hint="the file is damaged, or "
+                                "the operator is of a version that is not known here") from e
         self._define(node, outputs)
 
     def _report_unknown(self, node: onnx.NodeProto, domain: str) -> None:

@@ -66,7 +66,27 @@ def _parse(data: bytes, name: str) -> onnx.ModelProto:
         what = "no ONNX graph" if data else "nothing: it is empty"
         raise ImportFailure(f"{name} holds {what}",
                             hint="the file is truncated or of another format")
+    check_text(model, name)
     return model
+
+
+def check_text(model: onnx.ModelProto, name: str) -> None:
+    """Raise ImportFailure unless every name is text: protobuf hands broken UTF-8 on as bytes."""
+    bodies: list[Any] = [model.graph, *model.functions]
+    texts: list[Any] = [o.domain for o in model.opset_import]
+    for body in bodies:
+        texts.append(body.name)
+        texts.extend(body.input if isinstance(body, onnx.FunctionProto) else
+                     [v.name for v in (*body.input, *body.output, *body.initializer)])
+        for node in body.node:
+            texts.extend((node.op_type, node.domain, node.name, *node.input, *node.output))
+            for a in node.attribute:
+                texts.extend((a.name, a.ref_attr_name))
+                if a.type == onnx.AttributeProto.GRAPH:
+                    bodies.append(a.g)
+    if wrong := next((t for t in texts if not isinstance(t, str)), None):
+        raise ImportFailure(f"{name}: the name {wrong[:40]!r} is no text",
+                            hint="the file is damaged")
 
 
 def dtype_of(code: int, where: str) -> DType:
@@ -156,6 +176,9 @@ def _typed_fields(proto: onnx.TensorProto, dtype: DType, shape: tuple[int, ...],
 
 def _external(proto: onnx.TensorProto, folder: Path | None, where: str, nbytes: int) -> Any:  # noqa: ANN401 - a memory map
     entries = {e.key: e.value for e in proto.external_data}
+    if not all([isinstance(x, str) for pair in entries.items() for x in pair]):
+        raise ImportFailure(f"{where}: the place of its external data is no text",
+                            hint="the file is damaged")
     path = external_path(entries.get("location", ""), folder, where)
     try:
         offset = int(entries.get("offset", "0") or 0)

@@ -69,6 +69,7 @@ def split_tables(*, treeids: Ints, nodeids: Ints, featureids: Ints, values: Arra
     A tree's root is its first node.
     """
     _check_lengths([treeids, nodeids, featureids, values, modes, truenodeids, falsenodeids])
+    _check_lengths(leaves)
     ids = list(zip(treeids, nodeids, strict=True))
     inner = [i for i, m in enumerate(modes) if m != "LEAF"]
     outer = [i for i, m in enumerate(modes) if m == "LEAF"]

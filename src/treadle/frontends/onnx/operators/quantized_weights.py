@@ -6,6 +6,8 @@ backends fuse with the product that reads it.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ....declare.arrays import Array, np_dtype
@@ -40,8 +42,12 @@ def _unpacked(ctx: Context, packed: Value, bits: int, shape: tuple[int, ...], wh
               ) -> Array:
     """The fields of a packed tensor as shape[..., columns]; each row may end in unused fields."""
     dtype = np_dtype(_unsigned(bits))
-    fields = _fields(ctx.array(packed, what), bits)
-    rows = fields.reshape(*shape[:-1], -1) if fields.size else fields
+    held = ctx.array(packed, what)
+    if held.dtype != np.uint8:
+        raise Declined(f"{what} is {packed.type}; packed fields lie in u8")
+    fields = _fields(held, bits)
+    rows = fields.reshape(*shape[:-1], -1) if fields.size and not (
+        fields.size % max(math.prod(shape[:-1]), 1)) else fields
     if rows.shape[:-1] != shape[:-1] or rows.shape[-1] < shape[-1]:
         raise Declined(f"{what} {packed.type} does not hold {list(shape)} fields of {bits} bits")
     return np.ascontiguousarray(rows[..., :shape[-1]]).astype(dtype)

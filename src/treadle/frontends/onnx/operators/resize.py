@@ -80,13 +80,13 @@ def _keep_aspect(ctx: Context, x: Value, at: Sequence[int], wanted: Shape, polic
 @importer("Resize", since=10, until=10)
 def resize_10(ctx: Context, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """Scales alone, asymmetric positions."""
-    return _by_scales(ctx, x, tuple(map(float, ctx.array(scales, "scales"))), mode)
+    return _by_scales(ctx, x, tuple(map(float, ctx.array(scales, "scales").reshape(-1))), mode)
 
 
 @importer("Upsample", since=9)
 def upsample(ctx: Context, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
     """Scales as a tensor."""
-    return _by_scales(ctx, x, tuple(map(float, ctx.array(scales, "scales"))), mode)
+    return _by_scales(ctx, x, tuple(map(float, ctx.array(scales, "scales").reshape(-1))), mode)
 
 
 @importer("Upsample", since=7, until=8)
