@@ -99,15 +99,19 @@ def run(graph: Graph, arrays: Sequence[Array], outer: Mapping[Value, Array], bin
     return tuple([env[v] for v in graph.outputs])
 
 
-def perform(step: Step, env: Mapping[Value, Array], binding: Binding) -> tuple[Array, ...]:
-    """Run one step; an error gains the operator, its operands and where it came from."""
+def perform(step: Step, env: Mapping[Value, Array], binding: Binding,
+            region: RegionMaker | None = None) -> tuple[Array, ...]:
+    """Run one step; an error gains the operator, its operands and where it came from.
+
+    `region` makes the callables of regions, for those who run them otherwise.
+    """
     node = step.node
     try:
         attrs = step.attrs if step.fixed else {
             k: bind_attr(v, binding) for k, v in step.attrs.items()}
         if step.nbytes != 0 and binding.keys() >= step.reads:
             check_room(bind_size(step.nbytes, binding))
-        return apply(node, step.op, [env[v] for v in node.inputs], attrs, env, binding)
+        return apply(node, step.op, [env[v] for v in node.inputs], attrs, env, binding, region)
     except RunError:
         raise
     except OperatorError as e:
@@ -138,7 +142,8 @@ def _where(node: Node, env: Mapping[Value, Array]) -> str:
 
 
 def apply(node: Node, op: OpDef, arrays: Sequence[Array], attrs: Mapping[str, Attr],
-          env: Mapping[Value, Array], binding: Binding) -> tuple[Array, ...]:
+          env: Mapping[Value, Array], binding: Binding, region: RegionMaker | None = None
+          ) -> tuple[Array, ...]:
     """Evaluate one node whose attributes hold numbers."""
     if op.kind == "elementwise":
         return _elementwise(op, arrays, attrs)
@@ -148,7 +153,8 @@ def apply(node: Node, op: OpDef, arrays: Sequence[Array], attrs: Mapping[str, At
         return run(op.body_graph(inner), arrays, {}, dict(binding))
     split = len(arrays) - len(node.keys)
     named = dict(zip(node.keys, arrays[split:], strict=True))
-    regions = {k: RegionCall(g, env, binding) for k, g in node.regions.items()}
+    make = region or RegionCall
+    regions = {k: make(g, env, binding) for k, g in node.regions.items()}
     out = op.body(*op.group(arrays[:split]), **named, **attrs, **regions)
     many = isinstance(out, tuple | list)
     return _exact(cast("Sequence[object]", out) if many else (out,), node)
@@ -179,6 +185,9 @@ class RegionCall:
         t = self.graph.outputs[index].type
         known = {**{s: 0 for d in t.shape for s in symbols(d)}, **self.binding}
         return np.zeros(tuple([max(bind_size(d, known), 0) for d in t.shape]), np_dtype(t.dtype))
+
+
+RegionMaker: TypeAlias = Callable[[Graph, Mapping[Value, Array], Binding], RegionCall]
 
 
 def _elementwise(op: OpDef, arrays: Sequence[Array], attrs: Mapping[str, Attr]

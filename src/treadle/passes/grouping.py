@@ -146,11 +146,10 @@ class Groups:
                 todo.append(q)
         return False
 
-    @staticmethod
-    def _producers(nodes: set[Node] | list[Node]) -> Iterator[Node]:
+    def _producers(self, nodes: set[Node] | list[Node]) -> Iterator[Node]:
         for n in nodes:
             for v in n.uses():
-                if v.producer is not None:
+                if v.producer in self.at:
                     yield v.producer
 
     def external(self, nodes: Sequence[Node]) -> list[Value]:

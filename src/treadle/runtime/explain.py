@@ -53,25 +53,20 @@ class Explanation:
 
 
 def explain(graph: Graph, backend: Backend, passes: Sequence[str]) -> Explanation:
-    """The claims of a device over a graph.
-
-    What lies in the regions of a node that the host runs, the host runs too; the regions of a
-    native node are part of its kernel.
-    """
+    """The claims of a device over a graph; the regions of a native node are part of its kernel."""
     rows: list[Row] = []
-    _visit(graph, backend, "", rows)
+    _visit(graph, backend, rows)
     return Explanation(backend.name, rows, list(passes))
 
 
-def _visit(graph: Graph, backend: Backend, inside: str, rows: list[Row]) -> None:
+def _visit(graph: Graph, backend: Backend, rows: list[Row]) -> None:
     for node in graph.nodes:
         claim = backend.claim(node)
-        how, reason = ("host", f"inside a host step: {inside}") if inside else (
-            claim.how, claim.reason)
-        native = how == "native" and node.regions
-        if native and not reason:
+        kernel = claim.how == "native" and node.regions
+        reason = claim.reason
+        if kernel and not reason:
             reason = ", ".join(n.op for g in node.regions.values() for n in g.nodes)
-        rows.append(Row(node.op, node.loc, ", ".join(str(v.type) for v in node.outputs), how,
+        rows.append(Row(node.op, node.loc, ", ".join(str(v.type) for v in node.outputs), claim.how,
                         reason, " + ".join(str(v.type.nbytes()) for v in node.outputs)))
-        for region in () if native else node.regions.values():
-            _visit(region, backend, node.op if how == "host" else "", rows)
+        for region in () if kernel else node.regions.values():
+            _visit(region, backend, rows)

@@ -53,4 +53,4 @@ class Cpu:
 
     def compile(self, graph: Graph, params: Mapping[str, Data]) -> CpuProgram:
         """Machine code for a graph."""
-        return CpuProgram(graph, params, self.threads)
+        return CpuProgram(graph, params, self.threads, backend=self)

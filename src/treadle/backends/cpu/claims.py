@@ -37,6 +37,8 @@ def lower(node: Node, ins: Sequence[View], outs: Sequence[View],
     if (packing := PACKING.get(node.op)) is not None:
         return packing(node, ins, outs, fixed)
     found = lowering(node)
+    if found is None and node.regions:
+        raise Declined("chooses and repeats programs of its regions")
     if found is None:
         raise Declined(f"{node.op} has no native lowering yet")
     return found(node, ins, outs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -16,6 +16,8 @@ from ...declare.evaluate import Binding, Watch
 from ...errors import RunError
 from ...ir.graph import Graph, Node, Value
 from ...memory.views import View
+from ...passes.base import Context, Legaliser
+from ...passes.fuse import Fuse
 from ..base import Data
 from .assembly import Assembled, Assembler, HostStep
 from .lowered import Packed
@@ -32,8 +34,8 @@ class CpuProgram:
     """
 
     def __init__(self, graph: Graph, params: Mapping[str, Data], threads: int | None = None,
-                 poison: bool = False) -> None:
-        self.graph = graph
+                 poison: bool = False, backend: Legaliser | None = None) -> None:
+        self.graph, self.backend = graph, backend
         self.whole: Assembled = Assembler(graph).run()
         self.pool: ThreadPool = shared_pool(threads)
         self.poison = poison
@@ -47,12 +49,19 @@ class CpuProgram:
             self._hold(v, params[v.name])
         for p in self._packed:
             self._pack(p)
+        self.regions = {g: self._region(g, threads) for s in self.whole.stages for step in s.steps
+                        if isinstance(step, HostStep) for g in step.node.regions.values()}
         self.stages = self._planners()
         self._plans: list[OrderedDict[tuple[int, ...], Plan]] = [
             OrderedDict() for _ in self.stages]
         self._arenas: list[Bytes] = [aligned(0) for _ in self.stages]
 
     # Parameters
+
+    @property
+    def params(self) -> Collection[str]:
+        """The names of parameters."""
+        return self._by_name.keys()
 
     def _hold(self, value: Value, array: Data) -> None:
         if isinstance(array, Encoded):
@@ -77,6 +86,18 @@ class CpuProgram:
         for p in self._packed:
             if p.view.base is value:
                 self._pack(p)
+        for region in self.regions.values():
+            if name in region._by_name:
+                region.set_param(name, array)
+
+    def _region(self, region: Graph, threads: int | None) -> CpuProgram:
+        """A region as a program: what it captures are inputs, or parameters where they are here."""
+        held = [v for v in region.captures if v in self._by_name.values()]
+        others = [v for v in region.captures if v not in held]
+        closed = Graph(region.name, [*region.inputs, *others], held, region.nodes, region.outputs)
+        closed = Fuse().run(closed, Context(legaliser=self.backend))
+        given = {v.name: cast("Data", self.held[v]) for v in held}
+        return CpuProgram(closed, given, threads, self.poison, self.backend)
 
     # Planning
 
@@ -142,6 +163,27 @@ def array_at(base: Array, at: Place, value: Value) -> Array:
         return np.zeros(shape, np_dtype(value.dtype))
     raw = base.reshape(-1).view(np.uint8)
     return np.ndarray(shape, np_dtype(value.dtype), raw, offset, strides)
+
+
+class NativeRegion(interpreter.RegionCall):
+    """A region whose calls run its program."""
+
+    __slots__ = ("program",)
+
+    def __init__(self, program: CpuProgram, graph: Graph, outer: Mapping[Value, Array],
+                 binding: Binding) -> None:
+        super().__init__(graph, outer, binding)
+        self.program = program
+
+    def __call__(self, *args: Array) -> tuple[Array, ...]:
+        """The outputs of one run; sizes that it makes stay inside."""
+        own = set(self.program.params)
+        given = [*args, *(self.outer[v] for v in self.graph.captures if v.name not in own
+                          or not v.name)]
+        binding = dict(self.binding)
+        inputs = [v.type for v in self.program.graph.inputs]
+        interpreter.bind_shapes(inputs, given, binding)
+        return tuple(self.program.run(given, binding))
 
 
 class _Run:
@@ -233,13 +275,17 @@ class _Run:
     def _host(self, call: HostCall) -> None:
         step = call.step
         env = {v: self._operand(v, w, call.places[v]) for v, w in step.views.items()}
-        out = interpreter.perform(step.body, env, self.binding)
+        out = interpreter.perform(step.body, env, self.binding, self._region)
         if step.body.makes:
             interpreter.bind_shapes([v.type for v in step.node.outputs], out, self.binding)
         volatile = [a for v, a in env.items() if step.views[v].base in self.program.whole.native]
         for v, a in zip(step.node.outputs, out, strict=True):
             shared = any(np.may_share_memory(a, b) for b in volatile)
             self.arrays[v] = np.array(a, order="C", copy=True) if shared else solid(a)
+
+    def _region(self, graph: Graph, outer: Mapping[Value, Array], binding: Binding
+                ) -> NativeRegion:
+        return NativeRegion(self.program.regions[graph], graph, outer, binding)
 
     def _operand(self, value: Value, view: View, at: Place) -> Array:
         base = self.find(view.base)

@@ -59,6 +59,8 @@ class Values(Memory):
 
     def deps(self, e: Scalar) -> frozenset[object]:
         """The axes and reductions under an expression, through addresses too."""
+        if (found := self._deps.get(e)) is not None:
+            return found
         for s in walk(e):
             if s in self._deps:
                 continue
