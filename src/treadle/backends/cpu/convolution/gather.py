@@ -18,18 +18,22 @@ _UNROLL = 4
 Coordinates = list[Value]
 
 
-def gather_function(module: Module, spec: Convolution, tile: Tile) -> Function:
-    """Parameters: x of a batch entry and group, target, first position, range of k, then words."""
-    key = hashlib.blake2b(f"{replace(spec, epilogue=None)} {tile}".encode(), digest_size=6)
-    name = f"gather_{key.hexdigest()}"
+def gather_function(module: Module, spec: Convolution, tile: Tile) -> tuple[Function, list[str]]:
+    """The function and the words that its calls end with.
+
+    Parameters: x of a batch entry and group, target, first position, range of k, then words.
+    Convolutions that read alike share it.
+    """
+    spec = replace(spec, batch=1, groups=1, filters=1, batch_line=0, packed=True, epilogue=None)
+    key = hashlib.blake2b(f"{spec} {tile}".encode(), digest_size=6)
+    name, words = f"gather_{key.hexdigest()}", spec.run_time_words()
     if name in module.functions:
-        return module.functions[name]
-    words = spec.run_time_words()
+        return module.functions[name], words
     f = module.function(name, VOID, [("x", PTR), ("target", PTR), *((n, I64) for n in (
         "position", "low", "high", *words))])
     _Gather(f, spec, tile, dict(zip(words, f.args[5:], strict=True))).run()
     f.give()
-    return f
+    return f, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class _Gather:
         self.f, self.spec, self.tile, self.words = f, spec, tile, words
         self.x, self.target, self.position, self.low, self.high = f.args[:5]
         self.kind: Type = spec.element.vector(tile.lanes)
-        self.vector = 0
+        self.column = f.constant(I64, 0)
 
     def size(self, extent: Extent) -> Value:
         """A size as a value."""
@@ -56,35 +60,39 @@ class _Gather:
 
     def run(self) -> None:
         """Each vector of the panel by the path that its place allows."""
-        for vector in range(self.tile.vectors):
-            self.vector = vector
-            self._vector()
+        f, lanes, window = self.f, self.tile.lanes, self.spec.windows[-1]
+        with f.loop(0, self.tile.columns, lanes) as at:
+            self.column = at.index
+            place = self._unravel(self.position + at.index)
+            if window.step > 2:
+                self._scattered(place)
+            elif len(place) == 1 or (isinstance(window.out, int) and window.out % lanes == 0):
+                self._rows([_Segment(place, 0, lanes)])
+            else:
+                self._by_place(place, window.out)
 
-    def _vector(self) -> None:
+    def _by_place(self, at: Coordinates, width: Extent) -> None:
+        """One row, two rows, or more, as the place of the vector wants it."""
         f, lanes = self.f, self.tile.lanes
-        at = self._unravel(self.position + self.vector * lanes)
-        if self.spec.windows[-1].step > 2:
-            self._scattered(at)
-            return
-        if len(at) == 1:
-            self._rows([_Segment(at, 0, lanes)])
-            return
-        row = self.size(self.spec.windows[-1].out)
+        row = self.size(width)
         left = row - at[-1]
+        narrow = not isinstance(width, int) or width < lanes
         one, more, two, wide, done = (f.label(n) for n in ("one", "more", "two", "wide", "done"))
         f.branch(f.compare("ge", left, lanes), one, more)
         f.start(one)
         self._rows([_Segment(at, 0, lanes)])
         f.jump(done)
         f.start(more)
-        f.branch(f.compare("ge", left + row, lanes), two, wide)
-        f.start(two)
+        if narrow:
+            f.branch(f.compare("ge", left + row, lanes), two, wide)
+            f.start(two)
         below = [*self._next_row(at[:-1]), -left]
         self._rows([_Segment(at, 0, left), _Segment(below, left, lanes)])
         f.jump(done)
-        f.start(wide)
-        self._scattered(at)
-        f.jump(done)
+        if narrow:
+            f.start(wide)
+            self._scattered(at)
+            f.jump(done)
         f.start(done)
 
     # Places
@@ -138,11 +146,10 @@ class _Gather:
                   load: Callable[[Value], Value]) -> None:
         """Store what `load(elements to the channel)` gives for a range of channels."""
         f, line = self.f, self.size(self.spec.channel_line)
-        column = self.vector * self.tile.lanes
 
         def one(channel: Value) -> None:
             k = start + channel - self.low
-            f.store(load(channel * line), self.target, k * self.tile.columns + column)
+            f.store(load(channel * line), self.target, k * self.tile.columns + self.column)
 
         whole = low
         if self.spec.channels >= _UNROLL:

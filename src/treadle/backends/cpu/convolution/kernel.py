@@ -60,7 +60,6 @@ class _Macro:
         self.tile = self.cut.tile
         self.extras = spec.epilogue.operands if spec.epilogue else ()
         self.area = self._area()
-        self.words = [kernel[n] for n in spec.run_time_words()]
 
     def size(self, extent: Extent) -> Value:
         """A size as a value."""
@@ -134,9 +133,10 @@ class _Macro:
 
     def _gathered(self, block: _Block, depth: _Depth, position: Value) -> Value:
         f, target = self.f, self.kernel.scratch()
-        gather = gather_function(self.module, self.spec, self.tile)
+        gather, words = gather_function(self.module, self.spec, self.tile)
         f.invoke(gather, block.x, target, position, f.constant(I64, depth.start),
-                 f.constant(I64, depth.start + depth.size), *self.words)
+                 f.constant(I64, depth.start + depth.size),
+                 *[self.kernel[n] for n in words])
         return target
 
     def _tiles(self, block: _Block, depth: _Depth, micro: Micro, position: Value, b: Value

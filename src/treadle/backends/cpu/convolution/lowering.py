@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from ....codegen.llvm.target import host
-from ....codegen.llvm.text import Function, Value
+from ....codegen.llvm.text import Function, Type, Value
 from ....declare.arrays import Array
 from ....errors import Declined
 from ....ir.graph import Node
@@ -22,7 +22,7 @@ from .geometry import Sizes, by_rows, copied, element, merge, windows
 from .kernel import emit_convolution
 from .pack import pack_filters
 from .planes import Planes, emit_planes, plane_chunks
-from .spec import Convolution, Cut, Window, chunks_for, cut, scratch_bytes
+from .spec import Convolution, Window, chunks_for, cut, scratch_bytes
 
 _FEW = 8
 """Filters of a group below which planes are read for each rather than gathered."""
@@ -31,6 +31,11 @@ Fixed = Collection[GraphValue]
 
 def _add(_: Function, value: Value, values: Sequence[Value], __: Place) -> Value:
     return value + values[0]
+
+
+def adding(kind: Type) -> Epilogue:
+    """The epilogue that adds a bias to each filter's outputs."""
+    return Epilogue("bias", (ExtraOperand("bias", "row", kind),), _add)
 
 
 def known_shape(w: View) -> tuple[int, ...]:
@@ -43,12 +48,13 @@ def known_shape(w: View) -> tuple[int, ...]:
     return shape
 
 
-def bias_of(node: Node, ins: Sequence[View], before: list[Lowered]) -> View | None:
+def bias_of(node: Node, ins: Sequence[View], filters: int, before: list[Lowered]
+            ) -> View | None:
     """The bias of each filter as a dense vector."""
     if not node.keys:
         return None
     assert node.keys == ("bias",)
-    if ins[2].shape != ins[1].shape[:1]:
+    if ins[2].shape != (filters,):
         raise Declined("a bias of another size than the filters")
     return by_rows(ins[2], before)
 
@@ -57,21 +63,21 @@ def convolution(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fi
                 ) -> list[Lowered]:
     """`convolution` and `conv`."""
     before = list[Lowered]()
-    x, w, bias = ins[0], ins[1], bias_of(node, ins, before)
+    x, w, kind = ins[0], ins[1], element(ins[0])
     shape, groups = known_shape(w), cast(int, node.attrs["groups"])
-    kind = element(x)
+    bias = bias_of(node, ins, shape[0], before)
     x, sizes = by_rows(x, before), Sizes()
     made = windows(node, shape[2:], x, outs[0].shape, sizes)
-    epilogue = None
-    if bias is not None:
-        epilogue = Epilogue("bias", (ExtraOperand("bias", "row", kind),), _add)
+    epilogue = adding(kind) if bias is not None else None
     if groups > 1 and shape[1] == 1 and shape[0] // groups < _FEW:
         return [*before, *depthwise(x, w, outs[0], bias, made, groups, sizes, epilogue)]
     spec = Convolution(
         sizes.extent(x.shape[0]), groups, shape[0] // groups, shape[1],
         merge(x, made, sizes), sizes.extent(x.strides[0]),
-        sizes.extent(x.strides[1]), kind, packed=known_layout(w, fixed), epilogue=epilogue)
-    weights = packed(w, spec) if spec.packed else laid_out(w, before)
+        sizes.extent(x.strides[1]), kind, epilogue=epilogue)
+    split = replace(w, shape=(groups, spec.filters, *shape[1:]),
+                    strides=(w.strides[0] * spec.filters, *w.strides))
+    spec, weights = weights_of(split, len(shape) - 2, spec, fixed, before)
     return [*before, call(spec, sizes, x, weights, outs[0], bias)]
 
 
@@ -96,29 +102,25 @@ def slide(spec: Planes, sizes: Sizes, views: Sequence[View]) -> Lowered:
                    (views[1].base,), lambda b: plane_chunks(spec, sizes.known(b)))
 
 
-def known_layout(w: View, fixed: Fixed) -> bool:
-    """Whether the filters are a parameter that can be packed."""
-    return w.base in fixed and all(isinstance(s, int) for s in (*w.strides, w.offset))
+def weights_of(w: View, n: int, spec: Convolution, fixed: Fixed, before: list[Lowered]
+               ) -> tuple[Convolution, View | Packed]:
+    """Filters (groups, filters.., channels, *kernel of n axes) as the kernel reads them.
 
-
-def packed(w: View, spec: Convolution) -> Packed:
-    """Filters in the order of the tiles."""
-    plan: Cut = cut(spec, host())
-    return Packed(w, "filters", lambda a: pack_filters(
-        np.ascontiguousarray(cast(Array, a)), spec.groups, plan))
-
-
-def laid_out(w: View, before: list[Lowered]) -> View:
-    """Filters by taps, channels fastest."""
+    Those of a parameter are packed when the program is made, others laid out by each run.
+    """
+    if w.base in fixed and all(isinstance(s, int) for s in (*w.strides, w.offset)):
+        spec = replace(spec, packed=True)
+        plan, shape = cut(spec, host()), [spec.groups, spec.filters, spec.channels, spec.taps]
+        return spec, Packed(w, "filters", lambda a: pack_filters(
+            np.ascontiguousarray(cast(Array, a)).reshape(shape), plan))
     rank = len(w.shape)
-    perm = (0, *range(2, rank), 1)
+    perm = (*range(rank - n - 1), *range(rank - n, rank), rank - n - 1)
     turned = replace(w, shape=tuple([w.shape[i] for i in perm]),
                      strides=tuple([w.strides[i] for i in perm]))
-    if turned.dense:
-        return turned
-    made, lowered = copied(turned)
-    before.append(lowered)
-    return made
+    if not turned.dense:
+        turned, lowered = copied(turned)
+        before.append(lowered)
+    return replace(spec, packed=False), turned
 
 
 def call(spec: Convolution, sizes: Sizes, x: View, w: View | Packed, y: View,

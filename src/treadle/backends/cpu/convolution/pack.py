@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ....codegen.llvm.runtime import aligned
@@ -12,14 +11,15 @@ from ..contraction.pack import SLACK
 from .spec import Cut
 
 
-def pack_filters(w: NDArray[Any], groups: int, plan: Cut) -> NDArray[Any]:
-    """`w` of shape (groups * filters, channels, *kernel) as (groups, tiles, k, rows of a tile).
+def pack_filters(w: NDArray[Any], plan: Cut) -> NDArray[Any]:
+    """`w` of shape (groups, filters, channels, taps) as (groups, tiles, k, rows of a tile).
 
     k counts taps, then channels fastest. Missing rows of a tile are zero. The result is flat and
     64-byte aligned.
     """
-    filters, depth = w.shape[0] // groups, int(np.prod(w.shape[1:]))
-    flat = np.moveaxis(w, 1, -1).reshape(groups, filters, depth)
+    groups, filters, channels, taps = w.shape
+    depth = channels * taps
+    flat = w.swapaxes(2, 3).reshape(groups, filters, depth)
     size = groups * plan.row_tiles * depth * plan.height
     out = aligned(size * w.itemsize + SLACK).view(w.dtype)[:size]
     view = out.reshape(groups, plan.row_tiles, depth, plan.height)
