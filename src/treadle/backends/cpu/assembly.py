@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
+from ...codegen.llvm.cache import default_cache
 from ...codegen.llvm.jit import Program, build
 from ...codegen.llvm.kernel import addresses, export
 from ...codegen.llvm.scalars import holds
@@ -121,7 +122,7 @@ class Assembler:
         module = Module(host())
         made = [lowered.emit(module, f"k{i}") for i, lowered in enumerate(self.emitted)]
         export(module, made)
-        program = build(module.text(), host())
+        program = build(module.text(), host(), default_cache())
         return program, addresses(program, len(made))
 
     def _node(self, node: Node) -> None:
