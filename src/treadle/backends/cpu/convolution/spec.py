@@ -15,6 +15,8 @@ _DEPTH = 320
 """Steps of k in a block: a panel of so many lies in half of a first-level cache."""
 _PANELS = 8
 """Panels that share a block of weights while it lies in the second-level cache."""
+_GATHERED_FOR = 12
+"""Tiles of filters for which a chunk is worth gathering its panels."""
 _CHUNK_WORK, _MOST_CHUNKS = 1 << 20, 128
 
 
@@ -144,6 +146,7 @@ def chunks_for(spec: Convolution, plan: Cut, sizes: Mapping[str, int]) -> int:
     batch, *outs = [sizes[n] if isinstance(n, str) else n for n in (
         spec.batch, *(w.out for w in spec.windows))]
     panels = -(-prod(outs) // plan.tile.columns)
-    units = batch * spec.groups * -(-panels // plan.panels) * plan.row_tiles
+    parts = max(1, plan.row_tiles // _GATHERED_FOR)
+    units = batch * spec.groups * -(-panels // plan.panels) * parts
     work = batch * spec.groups * spec.filters * spec.depth * prod(outs)
     return max(1, min(units, work // _CHUNK_WORK, _MOST_CHUNKS))
