@@ -5,31 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import treadle
 from tests.models.handed import MODELS, Handed
-
-DEVICES = ("reference", "cpu")
-
-
-def session(path: Path) -> onnxruntime.InferenceSession:
-    """ONNX Runtime on one thread, silent about unused initializers."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = 1, 3
-    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def agree(name: str, a: np.ndarray, b: np.ndarray) -> None:
-    """|a-b| <= 1e-5 + 1e-4 max(|b|, mean|b|); integers equal."""
-    assert a.shape == b.shape and a.dtype == b.dtype, name
-    if a.dtype.kind != "f":
-        np.testing.assert_array_equal(a, b, err_msg=name)
-        return
-    limit = 1e-5 + 1e-4 * np.maximum(np.abs(b), np.abs(b).mean())
-    worst = np.max(np.abs(a - b) - limit, initial=-np.inf)
-    assert worst <= 0, f"{name}: exceeds the bound by {worst}"
+from tests.models.judge import DEVICES, agree, session
 
 
 @pytest.mark.parametrize("device", DEVICES)
