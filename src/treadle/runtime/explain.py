@@ -62,7 +62,7 @@ def explain(graph: Graph, backend: Backend, passes: Sequence[str]) -> Explanatio
 def _visit(graph: Graph, backend: Backend, rows: list[Row]) -> None:
     for node in graph.nodes:
         claim = backend.claim(node)
-        kernel = claim.how == "native" and node.regions
+        kernel = claim.how == "native" and node.op == "fused"
         reason = claim.reason
         if kernel and not reason:
             reason = ", ".join(n.op for g in node.regions.values() for n in g.nodes)

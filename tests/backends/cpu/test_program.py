@@ -211,3 +211,28 @@ def test_regions_run_as_programs() -> None:
         x = [rng.normal(size=s).astype(np.float32) for s in ((t, b, 8), (8, 8), (b, 8))]
         for got, want in zip(exe(*x).values(), judge(*x).values(), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_scans_run_in_one_segment() -> None:
+    """Backwards, over an inner axis, stacked on the last one; watched and poisoned too."""
+    def fn(xs: Value, ys: Value, h: Value) -> Sequence[Value]:
+        def step(h: Value, x: Value, y: Value) -> tuple[Value, Value, Value]:
+            new = h * 0.5 + exp(x * 0.1) * y
+            return new, new, reduce_max(new, axes=(1,))
+
+        return scan([h, xs * 2.0, ys], body=step, carried=1, axes=(1, 0), reverse=(True, False),
+                    out_axes=(-1, 0), out_reverse=(False, True))
+
+    model = treadle.trace(fn, "f32[b,t,8]", "f32[t,b,1]", "f32[b,8]")
+    exe, judge = model.compile("cpu", threads=2), model.compile()
+    assert exe.explain().counts.get("host", 0) == 0
+    assert isinstance(exe, Executable)
+    poisoned = CpuProgram(exe.graph, {}, poison=True, backend=exe.backend)
+    for b, t in ((1, 1), (3, 5), (2, 0), (1, 64), (400, 9)):
+        rng = np.random.default_rng(t)
+        x = [rng.normal(size=s).astype(np.float32) for s in ((b, t, 8), (t, b, 1), (b, 8))]
+        want = list(judge(*x).values())
+        for got in (exe(*x).values(), poisoned.run(x, {"b": b, "t": t}),
+                    exe.run(x, watch=lambda *_: None).values()):
+            for a, w in zip(got, want, strict=True):
+                np.testing.assert_allclose(a, w, rtol=1e-4, atol=1e-5)

@@ -22,6 +22,7 @@ from ...ir.dims import Size
 from ...ir.graph import Graph, Node, Value
 from ...ir.types import axis_of
 from ...memory.views import View, certain, follow, whole
+from ...passes.base import Legaliser
 from .claims import is_leaf, is_view, lower, writes_anywhere
 from .lowered import Lowered
 from .pointwise import copy
@@ -36,6 +37,29 @@ class NativeStep:
     lowered: Lowered
     kernel: int
 
+    def calls(self) -> Sequence[NativeStep]:
+        """The kernel calls behind the step, each once."""
+        return (self,)
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatStep:
+    """A body of kernel calls that runs `count` times; the turn is the size `turn` in its words.
+
+    What it carries moves between two sets of buffers: `bodies[p]` reads set p and writes the other,
+    `start[p]` fills set p. The last turn writes set 0.
+    """
+
+    node: Node
+    start: tuple[Sequence[NativeStep], Sequence[NativeStep]]
+    bodies: tuple[Sequence[NativeStep], Sequence[NativeStep]]
+    count: Size
+    turn: str
+
+    def calls(self) -> Sequence[NativeStep]:
+        """The kernel calls behind the step, each once."""
+        return [c for part in (*self.start, *self.bodies) for c in part]
+
 
 @dataclass(frozen=True, eq=False)
 class HostStep:
@@ -47,7 +71,7 @@ class HostStep:
     reason: str
 
 
-AnyStep: TypeAlias = "NativeStep | HostStep"
+AnyStep: TypeAlias = "NativeStep | RepeatStep | HostStep"
 
 
 @dataclass(eq=False)
@@ -78,8 +102,8 @@ class Assembled:
 class Assembler:
     """Walks a graph once."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, backend: Legaliser | None = None) -> None:
+        self.graph, self.backend = graph, backend
         self.views: dict[Value, View] = {v: whole(v) for v in (*graph.inputs, *graph.params)}
         self.stages = [Stage()]
         self.kernels: dict[str, int] = {}
@@ -131,8 +155,24 @@ class Assembler:
             self._leaf(node, stage)
         elif is_view(node):
             self._view(node, stage)
-        else:
-            self._compute(node, stage)
+        elif node.op != "scan" or not scan_natively(self, node):
+            self.compute(node, stage)
+
+    def nodes(self, nodes: Sequence[Node]) -> list[NativeStep] | None:
+        """The steps of a body on views that are set; None if the host has to run one.
+
+        What its leaves are is known with the stage.
+        """
+        outer, inner = self.stages, Stage()
+        self.stages = [inner]
+        for node in nodes:
+            self._node(node)
+        stages, self.stages = self.stages, outer
+        steps = [s for s in inner.steps if isinstance(s, NativeStep)]
+        if len(stages) > 1 or len(steps) < len(inner.steps) or inner.checks:
+            return None
+        outer[-1].leaves += [n for n in inner.leaves if n not in outer[-1].leaves]
+        return steps
 
     def _leaf(self, node: Node, stage: Stage) -> None:
         """Equal elements are one element that every index reads."""
@@ -156,7 +196,8 @@ class Assembler:
             stage.checks.append(node)
         self.views.update(zip(node.outputs, found, strict=True))
 
-    def _compute(self, node: Node, stage: Stage) -> None:
+    def compute(self, node: Node, stage: Stage) -> None:
+        """Kernels where there is a lowering, else a host step."""
         ins = [self.views[v] for v in node.inputs]
         try:
             outs = [self.placed.get(v) or whole(v) for v in node.outputs]
@@ -171,9 +212,15 @@ class Assembler:
             self.views.update({v: whole(v) for v in node.outputs})
 
     def _add(self, node: Node, calls: Sequence[Lowered]) -> None:
-        for lowered in calls:
-            number = self.kernels.setdefault(lowered.key, len(self.emitted))
-            if number == len(self.emitted):
-                self.emitted.append(lowered)
-            self.stages[-1].steps.append(NativeStep(node, lowered, number))
-            self.native.update(lowered.writes)
+        self.stages[-1].steps += [self.call(node, lowered) for lowered in calls]
+
+    def call(self, node: Node, lowered: Lowered) -> NativeStep:
+        """A kernel call; the kernel is emitted unless its equal is."""
+        number = self.kernels.setdefault(lowered.key, len(self.emitted))
+        if number == len(self.emitted):
+            self.emitted.append(lowered)
+        self.native.update(lowered.writes)
+        return NativeStep(node, lowered, number)
+
+
+from .scans import scan_natively  # noqa: E402 - it builds what is declared above

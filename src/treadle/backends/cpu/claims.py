@@ -71,6 +71,8 @@ def claim(node: Node) -> Claim:
     if is_view(node):
         moved = follow(node, whole(node.inputs[0])) is None
         return Claim("native", "a copy" if moved else "a view")
+    if node.op == "scan" and all(claim(n).how == "native" for n in node.regions["body"].walk()):
+        return Claim("native", "the kernels of its body, called again for every turn")
     try:
         lower(node, [whole(v) for v in node.inputs], [whole(v) for v in node.outputs])
     except Declined as e:

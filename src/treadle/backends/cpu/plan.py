@@ -21,7 +21,7 @@ from ...ir.graph import Node, Value
 from ...memory.arena import ArenaPlan, Layout
 from ...memory.liveness import Access
 from ...memory.views import View
-from .assembly import AnyStep, Assembled, HostStep, NativeStep, Stage
+from .assembly import AnyStep, Assembled, HostStep, NativeStep, RepeatStep, Stage
 from .lowered import Packed
 
 Base: TypeAlias = "Value | Packed"
@@ -34,7 +34,7 @@ Place: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...], int]"
 class Segment:
     """Consecutive native steps: one foreign call. `bases[base_of]` is added to `offsets`."""
 
-    steps: list[NativeStep]
+    steps: list[AnyStep]
     numbers: list[int]
     phases: list[Phase]
     schedule: Schedule
@@ -120,21 +120,26 @@ class Planner:
             writes = tuple([b for b in low.writes if b not in own])
             return Access(writes, tuple(low.reads), tuple(
                 [(new, old) for new, old in low.reuse if new not in own]))
-        return Access((), tuple(dict.fromkeys([v.base for v in step.views.values()])))
+        if isinstance(step, RepeatStep):
+            return Access(tuple([b for b in written(step) if b not in own]), tuple(read(step)))
+        return Access((), tuple(read(step)))
 
     def _symbols(self) -> set[str]:
         found: set[str] = set()
         for s in self.stage.steps:
             sizes: list[Size] = []
-            if isinstance(s, NativeStep):
-                for w in s.lowered.words:
-                    sizes += _sizes(w)
-            else:
+            if isinstance(s, HostStep):
                 for v in s.views.values():
                     sizes += _sizes(v)
-            for v in written(s) if isinstance(s, NativeStep) else ():
-                sizes += v.shape
-            found.update(name for size in sizes for name in symbols(size))
+            else:
+                for w in (w for c in s.calls() for w in c.lowered.words):
+                    sizes += _sizes(w)
+                for v in written(s):
+                    sizes += v.shape
+            turn = {s.turn} if isinstance(s, RepeatStep) else set[str]()
+            if isinstance(s, RepeatStep):
+                sizes.append(s.count)
+            found.update({name for size in sizes for name in symbols(size)} - turn)
         for node in (*self.stage.leaves, *self.stage.checks):
             found |= node.reads()
             found.update(n for v in node.uses() for d in v.shape for n in symbols(d))
@@ -147,9 +152,9 @@ class Planner:
         layout = self.arena.layout(binding)
         items: list[Segment | HostCall] = []
         numbered = list(enumerate(self.stage.steps))
-        for native, group in groupby(numbered, lambda s: isinstance(s[1], NativeStep)):
-            if native:
-                items.append(self._segment(list(group), binding))  # type: ignore[arg-type]
+        for hosted, group in groupby(numbered, lambda s: isinstance(s[1], HostStep)):
+            if not hosted:
+                items.append(self._segment(list(group), binding))
                 continue
             for _, step in group:
                 assert isinstance(step, HostStep)
@@ -159,38 +164,88 @@ class Planner:
                   for v, a in zip(node.outputs, leaf(node, binding), strict=True)}
         return Plan(layout, shapes, leaves, items, {v: bound(v, binding) for v in self.direct})
 
-    def _segment(self, steps: Sequence[tuple[int, NativeStep]], binding: Mapping[str, int]
+    def _segment(self, steps: Sequence[tuple[int, AnyStep]], binding: Mapping[str, int]
                  ) -> Segment:
-        bases: dict[Base, int] = {}
-        base_of: list[int] = []
-        offsets: list[int] = []
-        phases: list[tuple[list[KernelCall], int]] = []
-        scratch = 0
+        work = _Words(self.whole.addresses, binding)
         for number, step in steps:
-            start = len(offsets)
-            for w in step.lowered.words:
-                base, offset = _word(w, binding)
-                base_of.append(-1 if base is None else bases.setdefault(base, len(bases)))
-                offsets.append(offset)
-            call = KernelCall(self.whole.addresses[step.kernel], start, number)
-            chunks = step.lowered.chunks(binding)
-            scratch = max(scratch, step.lowered.scratch(binding))
-            if phases and chunks == 1 == phases[-1][1]:
-                phases[-1][0].append(call)
-            else:
-                phases.append(([call], chunks))
+            if isinstance(step, NativeStep):
+                work.call(number, step)
+            elif isinstance(step, RepeatStep):
+                work.repeat(number, step)
         program = self.whole.program
         assert isinstance(program, Program)
-        cut = [Phase(tuple(c), n) for c, n in phases]
+        cut = [Phase(tuple(c), n) for c, n in work.phases]
         return Segment([s for _, s in steps], [n for n, _ in steps], cut,
-                       Schedule(cut, program, scratch), Frame([0] * len(offsets)), list(bases),
-                       np.array(base_of, np.int64), np.array(offsets, np.int64),
-                       np.zeros(len(bases) + 1, np.int64))
+                       Schedule(cut, program, work.scratch), Frame([0] * len(work.offsets)),
+                       list(work.bases), np.array(work.base_of, np.int64),
+                       np.array(work.offsets, np.int64), np.zeros(len(work.bases) + 1, np.int64))
+
+
+class _Words:
+    """The words of a segment's kernel calls, in order."""
+
+    def __init__(self, addresses: Sequence[int], binding: Mapping[str, int]) -> None:
+        self.addresses, self.binding = addresses, binding
+        self.bases: dict[Base, int] = {}
+        self.base_of: list[int] = []
+        self.offsets: list[int] = []
+        self.phases: list[tuple[list[KernelCall], int]] = []
+        self.scratch = 0
+
+    def call(self, number: int, step: NativeStep) -> None:
+        """One call."""
+        chunks, bases, offsets = self._known(step, self.binding)
+        self._add(number, step, chunks, bases, offsets)
+
+    def repeat(self, number: int, step: RepeatStep) -> None:
+        """The calls of every turn; offsets are linear in the turn."""
+        count = evaluate(step.count, self.binding)
+        for call in step.start[count % 2]:
+            self.call(number, call)
+        known = [[(c, *self._known(c, {**self.binding, step.turn: 0}),
+                   self._known(c, {**self.binding, step.turn: 1})[2]) for c in body]
+                 for body in step.bodies]
+        for turn in range(count):
+            for c, chunks, bases, first, second in known[(count - turn) % 2]:
+                self._add(number, c, chunks, bases,
+                          [a + turn * (b - a) for a, b in zip(first, second, strict=True)])
+
+    def _known(self, step: NativeStep, binding: Mapping[str, int]
+               ) -> tuple[int, list[int], list[int]]:
+        """Chunks, the number of each word's base, and its offset."""
+        self.scratch = max(self.scratch, step.lowered.scratch(binding))
+        bases, offsets = list[int](), list[int]()
+        for w in step.lowered.words:
+            base, offset = _word(w, binding)
+            bases.append(-1 if base is None else self.bases.setdefault(base, len(self.bases)))
+            offsets.append(offset)
+        return step.lowered.chunks(binding), bases, offsets
+
+    def _add(self, number: int, step: NativeStep, chunks: int, bases: Sequence[int],
+             offsets: Sequence[int]) -> None:
+        call = KernelCall(self.addresses[step.kernel], len(self.offsets), number)
+        self.base_of += bases
+        self.offsets += offsets
+        if self.phases and chunks == 1 == self.phases[-1][1]:
+            self.phases[-1][0].append(call)
+        else:
+            self.phases.append(([call], chunks))
 
 
 def written(step: AnyStep) -> Sequence[Value]:
     """The bases that a step makes."""
-    return step.lowered.writes if isinstance(step, NativeStep) else step.node.outputs
+    if isinstance(step, HostStep):
+        return step.node.outputs
+    return tuple(dict.fromkeys([b for c in step.calls() for b in c.lowered.writes]))
+
+
+def read(step: AnyStep) -> Sequence[Value]:
+    """The bases that a step reads and does not make."""
+    if isinstance(step, HostStep):
+        return tuple(dict.fromkeys([v.base for v in step.views.values()]))
+    made = written(step)
+    found = dict.fromkeys([b for c in step.calls() for b in c.lowered.reads])
+    return tuple([b for b in found if b not in made])
 
 
 def _sizes(word: object) -> Sequence[Size]:

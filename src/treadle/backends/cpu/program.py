@@ -19,9 +19,9 @@ from ...memory.views import View
 from ...passes.base import Context, Legaliser
 from ...passes.fuse import Fuse
 from ..base import Data
-from .assembly import Assembled, Assembler, HostStep
+from .assembly import Assembled, Assembler, HostStep, RepeatStep
 from .lowered import Packed
-from .plan import Base, Bytes, HostCall, Place, Plan, Planner, Segment, address, place
+from .plan import Base, Bytes, HostCall, Place, Plan, Planner, Segment, address, place, read
 
 KEPT_PLANS = 64
 """Bindings whose plans are kept for each stage."""
@@ -36,7 +36,7 @@ class CpuProgram:
     def __init__(self, graph: Graph, params: Mapping[str, Data], threads: int | None = None,
                  poison: bool = False, backend: Legaliser | None = None) -> None:
         self.graph, self.backend = graph, backend
-        self.whole: Assembled = Assembler(graph).run()
+        self.whole: Assembled = Assembler(graph, backend).run()
         self.pool: ThreadPool = shared_pool(threads)
         self.poison = poison
         self.held: dict[Base, Array] = {}
@@ -44,7 +44,8 @@ class CpuProgram:
         self.version = 0
         self._by_name = {v.name: v for v in graph.params}
         self._packed = [w for s in self.whole.stages for step in s.steps if not isinstance(
-            step, HostStep) for w in step.lowered.words if isinstance(w, Packed)]
+            step, HostStep) for c in step.calls() for w in c.lowered.words
+            if isinstance(w, Packed)]
         for v in graph.params:
             self._hold(v, params[v.name])
         for p in self._packed:
@@ -109,7 +110,7 @@ class CpuProgram:
         needed = [v.base for v in outs]
         planners: list[Planner] = []
         for at, stage in enumerate(whole.stages):
-            later = [b for s in whole.stages[at + 1:] for step in s.steps for b in _reads(step)]
+            later = [b for s in whole.stages[at + 1:] for step in s.steps for b in read(step)]
             planners.append(Planner(whole, stage, self.direct, [*needed, *later]))
         return planners
 
@@ -141,12 +142,6 @@ class CpuProgram:
         if self._arenas[at].nbytes < size:
             self._arenas[at] = aligned(size)
         return self._arenas[at]
-
-
-def _reads(step: object) -> list[Value]:
-    if isinstance(step, HostStep):
-        return [v.base for v in step.views.values()]
-    return step.lowered.reads  # type: ignore[attr-defined]
 
 
 def solid(array: Array) -> Array:
@@ -241,12 +236,13 @@ class _Run:
     def _singly(self, segment: Segment, freed: Sequence[Sequence[Value]]) -> None:
         """Kernel after kernel, so that values can be seen before their memory is used again."""
         numbered = dict(zip(segment.numbers, segment.steps, strict=True))
-        for phase in segment.phases:
-            for call in phase.steps:
-                self._watched(numbered[call.node].node)
-                one = Schedule([Phase((call,), phase.chunks)], segment.schedule.program,
-                               segment.schedule.scratch)
-                self._native(segment, one)
+        calls = [(c, phase.chunks) for phase in segment.phases for c in phase.steps]
+        for i, (call, chunks) in enumerate(calls):
+            self._watched(numbered[call.node].node)
+            one = Schedule([Phase((call,), chunks)], segment.schedule.program,
+                           segment.schedule.scratch)
+            self._native(segment, one)
+            if i + 1 == len(calls) or calls[i + 1][0].node != call.node:
                 self._poison(freed[call.node])
 
     def _poison(self, dead: Sequence[Value]) -> None:
@@ -269,7 +265,8 @@ class _Run:
         assert not isinstance(step, HostStep)
         shown = ", ".join([str(v.type) for v in step.node.inputs])
         where = f" at {step.node.loc}" if step.node.loc else ""
-        why = step.lowered.fault(fault.code, fault.value, self.binding)
+        why = f"a step of its body failed on {fault.value}" if isinstance(step, RepeatStep) else (
+            step.lowered.fault(fault.code, fault.value, self.binding))
         return RunError(f"{step.node.op}({shown}){where}: {why}")
 
     def _host(self, call: HostCall) -> None:
