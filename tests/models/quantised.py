@@ -95,7 +95,7 @@ class Rounding:
         nearest = np.rint(steps)
         zero = np.clip(nearest[-1], 0, 255)
         q = np.clip(nearest[:-1].reshape(x.shape) + zero, 0, 255)
-        return q.astype(np.uint8), np.float64(scale), np.uint8(zero)
+        return q.astype(np.uint8), np.asarray(scale, np.float64), np.asarray(zero, np.uint8)
 
     def _note(self, steps: np.ndarray, scale: float) -> None:
         ties = np.floor(steps) + 0.5
@@ -106,7 +106,7 @@ class Rounding:
     def product(self, x: np.ndarray, w: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """x[..., I] quantised, times w[I, N] less its zero point: exact, as sums are < 2**53."""
         q, by, zero = self.quantise(x)
-        return (q - np.float64(zero)) @ w * (by * scale)
+        return (q - zero.astype(np.float64)) @ w * (by * scale)
 
 
 def _sigmoid(v: np.ndarray) -> np.ndarray:
@@ -128,7 +128,7 @@ def _lstm(rounding: Rounding, x: np.ndarray, w: tuple[np.ndarray, ...], r: tuple
 def _operators(rounding: Rounding) -> list[type[OpRun]]:
     class DynamicQuantizeLinear(OpRun):
         def _run(self, x: np.ndarray) -> tuple[np.ndarray, ...]:
-            return tuple(map(np.asarray, rounding.quantise(x)))
+            return rounding.quantise(x)
 
     class DynamicQuantizeLSTM(OpRun):
         op_domain = "com.microsoft"

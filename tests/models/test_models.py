@@ -23,7 +23,8 @@ def test_model_agrees_with_onnxruntime(handed: Handed, device: str) -> None:
         names = [leaf.name for leaf in exe.signature.outputs]
         wanted = dict(zip(names, judge.run(None, inputs), strict=True))
         for name, array in exe(inputs).items():
-            agree(f"{handed.name} {name} size {size}", array, np.asarray(wanted[name]))
+            agree(f"{handed.name} {name} size {size}", array, np.asarray(wanted[name]),
+                  handed.errors)
 
 
 @pytest.mark.parametrize("device", DEVICES)
