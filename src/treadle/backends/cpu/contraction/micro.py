@@ -23,7 +23,7 @@ class Micro:
     """A `rows` x `vectors` tile: `C (+)= A B` over `k`, with known strides where not None.
 
     Element (r, k) of A lies at `r * a_row + k * a_step`, (k, j) of B at `k * b_step + j`.
-    `first` starts from zero, otherwise from C; `last` applies the epilogue and converts.
+    `first` forgets what C holds, otherwise adds to it; `last` applies the epilogue and converts.
     `tail` is `k % unroll` if k is known. `masked` keeps columns from `left` on. `ahead` bytes of B
     are prefetched, or `spread` lines of `next` per unrolled step. `streams` parts of
     k are read side by side. With an `integer` plan one step of k is a group.
@@ -89,14 +89,12 @@ class _Emitter:
     def run(self) -> None:
         """The whole body."""
         count = self.m.rows * self.m.vectors
-        zero = self.f.constant(self.vector, 0)
-        start = [zero] * (count * self.sets)
-        if not self.m.first:
-            start[:count] = self._stored()
-        total = self._along_k(start)
+        total = self._along_k([self.f.constant(self.vector, 0)] * (count * self.sets))
         while len(total) > count:
             half = len(total) // 2
             total = [a + b for a, b in zip(total[:half], total[half:], strict=True)]
+        if not self.m.first:  # a sum of sums of blocks rounds less than one long sum
+            total = [a + b for a, b in zip(total, self._stored(), strict=True)]
         self._finish(total)
         self.f.give()
 
