@@ -17,13 +17,11 @@ from ..ir.types import BOOL, DType, TensorType
 from . import scalar
 from .arrays import Array, Encoded, np_dtype, type_of
 from .opdef import REGISTRY, OpDef
-from .room import SMALL, array_bytes, check_room
+from .room import LARGEST, SMALL, array_bytes, check_room
 from .schema import canonical
 
 Binding: TypeAlias = dict[str, int]
 Env: TypeAlias = dict[Value, Array]
-_LARGEST = 2**59
-"""Elements of the largest array that NumPy can describe, empty axes apart."""
 Watch: TypeAlias = Callable[[Node, Sequence[Array]], None]
 
 
@@ -131,7 +129,7 @@ def _impossible(node: Node, binding: Binding) -> str:
         if not {s for d in v.shape for s in symbols(d)} <= binding.keys():
             continue
         shape = [bind_size(d, binding) for d in v.shape]
-        if min(shape, default=0) < 0 or math.prod(filter(None, shape)) > _LARGEST:
+        if min(shape, default=0) < 0 or math.prod(filter(None, shape)) > LARGEST:
             return f"the result {v.type} would have the shape {shape}"
     return ""
 

@@ -10,6 +10,8 @@ from ..errors import OperatorError
 from ..ir.dims import Size
 from ..ir.types import TensorType, count
 
+LARGEST = 2**59
+"""Elements of the largest array that NumPy can describe, empty axes apart."""
 SMALL = 1 << 26
 """Results of fewer bytes are not checked."""
 

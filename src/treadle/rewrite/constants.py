@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..declare.arrays import Array, array_of, np_dtype
+from ..declare.room import LARGEST
 from ..ir.graph import Blob, Value
 
 
@@ -33,6 +36,6 @@ def array_value(value: Value) -> Array | None:
     if node.op != "full" or (number := number_of(value)) is None:
         return None
     shape = [s for s in value.shape if isinstance(s, int)]
-    if len(shape) != len(value.shape):
+    if len(shape) != len(value.shape) or math.prod(filter(None, shape)) > LARGEST:
         return None
     return np.broadcast_to(np.asarray(number).astype(np_dtype(value.dtype)), shape)

@@ -111,6 +111,10 @@ class BodyImporter(Context):
         for name, value in zip(node.output, outputs, strict=False):
             if not name:
                 continue
+            if name in self.scope.values:
+                raise ImportFailure(f"{self.state.file}: {self.node_name} gives '{name}', which "
+                                    "is there already", hint="the file is damaged: every name "
+                                    "is given once")
             if value is not None and not value.name:
                 value.name = name
             self.scope.values[name] = value
@@ -154,6 +158,8 @@ class BodyImporter(Context):
         for i, (need, v) in enumerate(zip(entry.required, inputs, strict=False)):
             if need and v is None:
                 raise ImportFailure(f"{self.state.file}: {self.node_name} lacks its input {i}")
+        if entry.whole and (not inputs or None in inputs[entry.inputs:]):
+            raise ImportFailure(f"{self.state.file}: {self.node_name} lacks one of its inputs")
         attrs = {a.name: self._attribute(a) for a in node.attribute
                  if not a.ref_attr_name or a.ref_attr_name in self.attributes}
         if unknown := sorted(attrs.keys() - entry.attrs.keys()):

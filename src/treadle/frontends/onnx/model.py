@@ -164,8 +164,13 @@ def opset_versions(proto: onnx.ModelProto, file: str) -> dict[str, int]:
 def _inputs(body: BodyImporter, builder: Builder, graph: onnx.GraphProto,
             shapes: Mapping[str, tuple[int, ...]]) -> None:
     held = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+    names = [v.name for v in graph.input]
+    if len({*names}) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise ImportFailure(f"{body.state.file}: two graph inputs are called '{twice}'",
+                            hint="the file is damaged")
     for v in graph.input:
-        if v.name in held or v.name in body.scope.values:
+        if v.name in held:
             continue
         if v.name in body.state.statics:
             body.scope.values[v.name] = body.constant(body.state.statics[v.name], v.name)

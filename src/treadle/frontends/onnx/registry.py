@@ -32,6 +32,8 @@ class Importer:
     fn: Entry
     inputs: int
     variadic: bool
+    whole: bool
+    """Whether the values of a starred parameter must all be there."""
     required: tuple[bool, ...]
     attrs: Mapping[str, tuple[str, bool]]
     """By ONNX attribute name: the parameter's name, and whether it must be given."""
@@ -55,14 +57,14 @@ def importer(*ops: str, since: int = 1, until: int = _NEWEST, domain: str = ONNX
                  if p.kind is p.KEYWORD_ONLY}
         notes = {p.name.rstrip("_"): str(p.annotation) for p in params
                  if p.kind is p.KEYWORD_ONLY}
-        star = any(p.kind is p.VAR_POSITIONAL for p in params)
+        star = [p.annotation for p in params if p.kind is p.VAR_POSITIONAL]
         required = tuple(p.annotation == "Value" and p.default is p.empty for p in inputs)
         for op in ops:
             rows = _TABLE.setdefault((domain, op), [])
             if any(r.since <= until and since <= r.until for r in rows):
                 raise DeclarationError(f"{domain or 'ai.onnx'}::{op} {since}: two importers")
-            rows.append(Importer(domain, op, since, until, fn, len(inputs), star, required, attrs,
-                                 notes))
+            rows.append(Importer(domain, op, since, until, fn, len(inputs), bool(star),
+                                 star == ["Value"], required, attrs, notes))
         return fn
 
     return register

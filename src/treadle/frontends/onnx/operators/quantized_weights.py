@@ -69,6 +69,8 @@ def matmul_nbits(ctx: Context, a: Value, b: Value, scales: Value, zero: Value | 
     if group is not None or weight_prepacked:
         raise Declined("MatMulNBits with g_idx or a prepacked weight",
                        hint="quantise without activation order")
+    if min(N, K, block_size) < 1:
+        raise Declined(f"a weight of N={N} and K={K} in blocks of {block_size}")
     blocks = -(-K // block_size)
     weight = ctx.constant(_unpacked(ctx, b, bits, (N, K), "B"), b.name or "weight")
     by = reshape(scales, shape=(N, blocks))
