@@ -21,7 +21,7 @@ from ...passes.fuse import Fuse
 from ..base import Data
 from .assembly import Assembled, Assembler, HostStep, RepeatStep
 from .lowered import Packed
-from .plan import Base, Bytes, HostCall, Place, Plan, Planner, Segment, address, place, read
+from .plan import Base, Bytes, HostCall, Place, Plan, Planner, Segment, address, bound, place, read
 
 KEPT_PLANS = 64
 """Bindings whose plans are kept for each stage."""
@@ -107,12 +107,19 @@ class CpuProgram:
         outs = [whole.views[v] for v in whole.graph.outputs]
         self.direct = list(dict.fromkeys(
             [v.base for v in outs if v.base in whole.native and v.whole]))
+        self.results = [(v, self._how(v, whole.views[v])) for v in whole.graph.outputs]
         needed = [v.base for v in outs]
         planners: list[Planner] = []
         for at, stage in enumerate(whole.stages):
             later = [b for s in whole.stages[at + 1:] for step in s.steps for b in read(step)]
             planners.append(Planner(whole, stage, self.direct, [*needed, *later]))
         return planners
+
+    def _how(self, value: Value, view: View) -> str:
+        """How an output is had: its own array, all of another, a copy, or what was given."""
+        if view.base in self.direct and view.whole:
+            return "own" if view.base is value else "whole"
+        return "copy" if view.base in self.whole.native else "given"
 
     def plan(self, at: int, binding: Mapping[str, int]) -> Plan:
         """The plan of a stage for a binding, from the cache of recent ones."""
@@ -298,13 +305,14 @@ class _Run:
     def outputs(self) -> list[Array]:
         """The outputs; those that later runs overwrite are copied."""
         self._watched(None)
-        kept = self.program.direct
         out: list[Array] = []
-        for v in self.program.graph.outputs:
-            array, view = self._value(v), self.views[v]
-            if view.base in kept and view.whole:
-                array = self.find(view.base).reshape(array.shape)
-            elif view.base in self.program.whole.native:
-                array = array.copy()
+        for v, how in self.program.results:
+            if how == "own":
+                array = self.find(v)
+            elif how == "whole":
+                array = self.find(self.views[v].base).reshape(bound(v, self.binding))
+            else:
+                array = self._value(v)
+                array = array.copy() if how == "copy" else array
             out.append(array)
         return out
