@@ -25,9 +25,9 @@ def explain(model: Annotated[Path, typer.Argument(help="an ONNX file")],
     """
     loaded = load(model)
     exe = loaded.compile(device, pipeline=watched([]))
+    arrays, _ = make_inputs(loaded.signature, parse_pairs(input or [], "--input"),
+                            parse_dims(dim or []), 0)
     if isinstance(exe, LateExecutable):
-        arrays, _ = make_inputs(loaded.signature, parse_pairs(input or [], "--input"),
-                                parse_dims(dim or []), 0)
         exe(arrays)
     found = exe.explain()
     print(found.json() if as_json else found)

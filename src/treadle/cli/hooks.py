@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -12,11 +13,11 @@ from ..passes.pipeline import Pipeline, Record, from_config, seconds_by_pass
 
 
 def watched(print_after: Sequence[str], stop_after: str = "",
-            records: list[Record] | None = None) -> Pipeline:
+            records: list[Record] | None = None, to: TextIO | None = None) -> Pipeline:
     """The standard pipeline; it prints the graph after these passes and keeps its records."""
     def observe(record: Record, _graph: Graph) -> None:
         if record.text:
-            print(f"-- after {record.name}\n{record.text}")
+            print(f"-- after {record.name}\n{record.text}", file=to)
         if records is not None:
             records.append(record)
 

@@ -20,6 +20,8 @@ def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
         name, sep, value = item.rpartition("=")
         if not sep or not name:
             raise BindingError(f"{what} {item!r} is not NAME=VALUE")
+        if name in out:
+            raise BindingError(f"{what} {name} is given twice")
         out[name] = value
     return out
 
@@ -28,8 +30,8 @@ def parse_dims(items: Iterable[str]) -> dict[str, int]:
     """`--dim NAME=N` options."""
     out: dict[str, int] = {}
     for name, value in parse_pairs(items, "--dim").items():
-        if not value.isdigit():
-            raise BindingError(f"--dim {name}={value}: a size is a whole number of at least 0")
+        if not (value.isascii() and value.isdigit() and len(value) < 16):
+            raise BindingError(f"--dim {name}={value}: a size is a whole number from 0 to 10**15")
         out[name] = int(value)
     return out
 
@@ -52,9 +54,12 @@ def make_inputs(signature: Signature, given: Mapping[str, str], dims: Mapping[st
              for s in sorted(known - binding.keys())]
     full = {**dict.fromkeys(known, 1), **binding}
     rng = np.random.default_rng(seed)
-    made = {leaf.name: loaded[leaf.name] if leaf.name in loaded
-            else _make(leaf, given.get(leaf.name, "random"), full, rng)
-            for leaf in signature.inputs}
+    try:
+        made = {leaf.name: loaded[leaf.name] if leaf.name in loaded
+                else _make(leaf, given.get(leaf.name, "random"), full, rng)
+                for leaf in signature.inputs}
+    except (MemoryError, OverflowError, ValueError) as e:
+        raise BindingError(f"the inputs cannot be made: {e}", hint="give smaller sizes") from None
     return made, notes
 
 
@@ -71,8 +76,9 @@ def _bound(signature: Signature, loaded: Mapping[str, Array]) -> dict[str, int]:
 def _load(leaf: Leaf, path: str) -> Array:
     try:
         data = np.load(Path(path), allow_pickle=False)
-    except (OSError, ValueError) as e:
-        raise BindingError(f"input {leaf}: cannot read {path}: {e}") from None
+    except (OSError, ValueError, EOFError) as e:
+        why = e.strerror if isinstance(e, OSError) else "it is no .npy or .npz of plain arrays"
+        raise BindingError(f"input {leaf}: cannot read {path}: {why}") from None
     if isinstance(data, np.ndarray):
         return data
     if leaf.name not in data:
@@ -112,9 +118,9 @@ def _random(leaf: Leaf, shape: tuple[int, ...], rng: np.random.Generator) -> Arr
     """Floats in [-1, 1), integers in [0, 10), booleans either way."""
     dtype = np_dtype(leaf.dtype)
     if leaf.dtype.sort == "bool":
-        return rng.random(shape) < 0.5
+        return np.asarray(rng.random(shape) < 0.5)
     if leaf.dtype.sort == "string":
         return np.full(shape, "text", dtype)
     if leaf.dtype.sort in ("int", "uint"):
-        return rng.integers(0, 10 if leaf.dtype.bits >= 8 else 2, shape).astype(dtype)
-    return (rng.random(shape) * 2 - 1).astype(dtype)
+        return np.asarray(rng.integers(0, 10 if leaf.dtype.bits >= 8 else 2, shape), dtype)
+    return np.asarray(rng.random(shape) * 2 - 1).astype(dtype)

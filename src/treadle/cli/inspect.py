@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..backends.devices import DEVICES, device
@@ -21,12 +22,14 @@ from ..frontends.onnx.survey import survey
 from ..ir.dims import substitute
 from ..runtime.cost import graph_flops, peak_bytes
 from ..runtime.model import LateModel, Model
-from .inputs import make_inputs, parse_dims
+from .inputs import make_inputs, parse_dims, parse_pairs
 
 
 def inspect(model: Annotated[Path, typer.Argument(help="an ONNX file")],
             dim: Annotated[list[str] | None, typer.Option(help="NAME=N, for bytes and FLOPs")
                            ] = None,
+            input: Annotated[list[str] | None, typer.Option(  # noqa: A002 - the option's name
+                help="NAME=VALUE, for models that are built at their first run")] = None,
             as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False) -> None:
     """Show signature, operators, parameters, FLOPs, memory and what each device would do.
 
@@ -41,7 +44,8 @@ def inspect(model: Annotated[Path, typer.Argument(help="an ONNX file")],
         loaded = load_onnx(model)
         if isinstance(loaded, LateModel):
             report["built_at_first_run"] = loaded.binder.reason
-            loaded = loaded.bind(make_inputs(loaded.signature, {}, dims, 0)[0])
+            given = parse_pairs(input or [], "--input")
+            loaded = loaded.bind(make_inputs(loaded.signature, given, dims, 0)[0])
         report.update(describe(loaded, dims))
     except ImportFailure as e:
         report["error"] = str(e)
@@ -81,17 +85,18 @@ def _claims(model: Model, name: str) -> dict[str, Any]:
 
 def _show(report: Mapping[str, Any]) -> None:
     console = Console()
-    console.print(f"[bold]{report['model']}[/bold]  {report.get('signature', '')}",
+    console.print(f"[bold]{escape(report['model'])}[/bold]  {escape(report.get('signature', ''))}",
                   highlight=False, soft_wrap=True)
     for note in report.get("notes", ()):
-        console.print(f"[dim]{note}[/dim]", highlight=False)
+        console.print(f"[dim]{escape(note)}[/dim]", highlight=False)
     table = Table("operator", "version", "count", "imported")
     for r in report["operators"]:
-        table.add_row(r["op"], str(r["version"]), str(r["count"]),
+        table.add_row(escape(r["op"]), str(r["version"]), str(r["count"]),
                       "yes" if r["supported"] else "NO")
     console.print(table)
     if "error" in report:
-        console.print(f"error: {report['error']}", style="red", highlight=False, soft_wrap=True)
+        console.print(f"error: {escape(report['error'])}", style="red", highlight=False,
+                      soft_wrap=True)
         return
     for dtype, cell in report["parameters"].items():
         console.print(f"parameters {dtype}: {cell['count']:,} ({cell['bytes'] / 1e6:,.1f} MB)")

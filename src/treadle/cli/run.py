@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from ..api import load
 from ..declare.arrays import Array
@@ -26,7 +28,7 @@ def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
         input: Annotated[list[str] | None, typer.Option(  # noqa: A002 - the option's name
             help="NAME=file.npy | random | zeros | 1,2,3 (repeatable)")] = None,
         dim: Annotated[list[str] | None, typer.Option(help="NAME=N for a symbolic size")] = None,
-        seed: Annotated[int, typer.Option(help="seed of random inputs")] = 0,
+        seed: Annotated[int, typer.Option(min=0, help="seed of random inputs")] = 0,
         repeat: Annotated[int, typer.Option(min=1, help="runs to time")] = 1,
         compare: Annotated[str | None, typer.Option(help="onnxruntime: check the outputs")] = None,
         output: Annotated[Path | None, typer.Option(help="write the outputs to an .npz")] = None,
@@ -43,7 +45,8 @@ def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
     if compare not in (None, "onnxruntime"):
         raise DeviceError(f"cannot compare with '{compare}'", hint="--compare onnxruntime")
     records: list[Record] = []
-    pipeline = watched(print_after or [], stop_after, records)
+    pipeline = watched(print_after or [], stop_after, records,
+                       to=sys.stderr if as_json else sys.stdout)
     arrays, outputs, times = _run(model, device, pipeline, parse_pairs(input or [], "--input"),
                                   parse_dims(dim or []), seed, repeat)
     if time_passes:
@@ -68,7 +71,7 @@ def _run(model: Path, device: str, pipeline: Pipeline, given: Mapping[str, str],
         arrays, notes = make_inputs(loaded.signature, given, dims, seed)
         exe = loaded.compile(device, pipeline=pipeline)
     for note in notes:
-        console.print(f"[dim]{note}[/dim]")
+        console.print(f"[dim]{escape(note)}[/dim]")
     with console.status("running"):
         return arrays, exe(arrays), _timed(exe, arrays, repeat)
 

@@ -54,13 +54,14 @@ class Executable:
             watch: Watch | None = None) -> Outputs:
         """Run on one array per input; `watch(node, outputs)` sees every step."""
         check_out(self.signature, out)
+        arrays = self.signature.arrange(arrays, {})
         binding = self.signature.bind(arrays)
         with self._lock:
             found = self._program.run(arrays, binding, watch)
         return deliver(self.signature, found, arrays, out)
 
     def set_param(self, name: str, array: Array) -> None:
-        """Replace a parameter; the type must be the parameter's own."""
+        """Replace a parameter by a copy of `array`; the type must be the parameter's own."""
         if self.frozen:
             raise BindingError(f"the parameter '{name}' was frozen when the model was compiled",
                                hint="compile(freeze=False)")
@@ -71,7 +72,7 @@ class Executable:
         if type_of(array) != held[name].type:
             raise BindingError(f"the parameter {name} is {held[name].type}, got {type_of(array)}")
         with self._lock:
-            self._program.set_param(name, np.ascontiguousarray(array))
+            self._program.set_param(name, np.array(array, order="C", copy=True))
 
     def set_params(self, arrays: Mapping[str, Array]) -> None:
         """Replace several parameters."""
@@ -169,6 +170,10 @@ def check_out(signature: Signature, out: Mapping[str, Array] | None) -> None:
         if (leaf := leaves.get(name)) is None:
             raise BindingError(f"out: there is no output '{name}'",
                                hint=f"the outputs are {', '.join(leaves)}")
+        if not isinstance(array, np.ndarray):
+            raise BindingError(f"out: '{name}' needs a NumPy array, got {type(array).__name__}")
+        if any(array is other for n, other in (out or {}).items() if n != name):
+            raise BindingError(f"out: '{name}' and another output share one array")
         if dtype_of_array(array) is not leaf.dtype or not array.flags.writeable:
             raise BindingError(f"out: '{name}' needs a writeable array of {leaf.dtype}, got "
                                f"{array.dtype}")

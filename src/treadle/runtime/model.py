@@ -9,8 +9,10 @@ from typing import Protocol
 from ..backends.base import Backend
 from ..backends.devices import usable
 from ..declare.arrays import Array
+from ..declare.opdef import infer
 from ..errors import DeviceError, ImportFailure
 from ..ir.graph import Graph
+from ..ir.verify import verify
 from ..passes.base import Context
 from ..passes.pipeline import Pipeline, from_config
 from .executable import Executable, LateExecutable
@@ -30,12 +32,17 @@ class Built:
 
 def signature_of(graph: Graph) -> Signature:
     """The signature that a graph's leaves spell."""
-    names = graph.output_names or tuple(
-        v.name or f"output_{i}" for i, v in enumerate(graph.outputs))
+    names = graph.output_names or _distinct(
+        [v.name or f"output_{i}" for i, v in enumerate(graph.outputs)])
     return Signature(
         tuple([Leaf(v.name, v.type.dtype, v.type.shape) for v in graph.inputs]),
         tuple([Leaf(n, v.type.dtype, v.type.shape)
                for n, v in zip(names, graph.outputs, strict=True)]))
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """`names`, numbered where one stands twice: results are given by name."""
+    return tuple([n if names.count(n) == 1 else f"{n}_{i}" for i, n in enumerate(names)])
 
 
 class Model:
@@ -70,6 +77,7 @@ class Model:
         passes, or carries hooks.
         """
         check_precision(precision)
+        verify(self.built.graph, infer)
         backend = on_threads(usable(device), threads)
         ctx = Context(dict(self.built.params) if freeze else {}, legaliser=backend)
         done = (pipeline or from_config()).run(self.built.graph, ctx)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..declare.arrays import Array, dtype_of_array, host, np_dtype
 from ..errors import BindingError, OperatorError
-from ..ir.dims import Dim, evaluate, limits, symbol_name, symbols
+from ..ir.dims import Size, evaluate, limits, symbol_name, symbols
 from ..ir.types import STRING, DType, Shape, shape_text
 
 
@@ -85,12 +85,17 @@ class Signature:
                     raise BindingError(f"the size {name} is {binding[name]} in input "
                                        f"'{leaf.name}'; the model works for at most {most}")
 
-    def _check_shapes(self, arrays: Sequence[Array], binding: Mapping[str, int]) -> None:
+    def _check_shapes(self, arrays: Sequence[Array], binding: dict[str, int]) -> None:
         for leaf, array in zip(self.inputs, arrays, strict=True):
             for axis, size in enumerate(leaf.shape or ()):
-                if isinstance(size, Dim) and symbol_name(size) is None and not all(
-                        s in binding for s in symbols(size)):
-                    continue
+                missing = sorted(set(symbols(size)) - binding.keys())
+                if len(missing) == 1 and (n := solve(size, missing[0], array.shape[axis],
+                                                     binding)) is not None:
+                    binding[missing[0]] = n
+                elif missing:
+                    raise BindingError(f"input {leaf}: axis {axis} of {array.shape[axis]} does not "
+                                       f"tell the size {missing[0]}",
+                                       hint="another input must have that size as an axis")
                 want = evaluate(size, binding)
                 if want != array.shape[axis]:
                     shown = f"{want}" if isinstance(size, int) else f"{size} = {want}"
@@ -98,10 +103,20 @@ class Signature:
                                        f"array is {list(array.shape)}")
 
 
+def solve(size: Size, name: str, value: int, binding: Mapping[str, int]) -> int | None:
+    """The number at which the symbol makes `size` equal `value`, where `size` is linear in it."""
+    at_0, at_1, at_2 = (evaluate(size, {**binding, name: n}) for n in (0, 1, 2))
+    step = at_1 - at_0
+    if step == 0 or at_2 - at_1 != step or (value - at_0) % step or (value - at_0) // step < 0:
+        return None
+    found = (value - at_0) // step
+    return found if evaluate(size, {**binding, name: found}) == value else None
+
+
 def as_array(leaf: Leaf, given: Any) -> Array:  # noqa: ANN401 - what callers have
     """A caller's value as an array of the leaf's dtype; another dtype is an error, not a cast."""
     if leaf.dtype.sort == "host":
-        return given if isinstance(given, np.ndarray) and given.dtype == object else host(given)
+        return _host(leaf, given)
     if isinstance(given, int | float | complex | bool | list | tuple | str):
         return _from_python(leaf, given)
     if not isinstance(given, np.ndarray | np.generic):
@@ -122,21 +137,55 @@ def as_array(leaf: Leaf, given: Any) -> Array:  # noqa: ANN401 - what callers ha
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def _host(leaf: Leaf, given: Any) -> Array:  # noqa: ANN401 - a list, a value or None
+    """A sequence or optional whose elements have the declared type, or an error."""
+    wrapped = isinstance(given, np.ndarray) and given.dtype == object and not given.ndim
+    value = given.item() if wrapped else given
+    kind, elem = leaf.dtype.name[:3], leaf.dtype.elem
+    if kind == "seq" and not isinstance(value, list):
+        raise BindingError(f"input {leaf}: a list is needed, got {type(value).__name__}")
+    if elem is None or value is None or kind == "map":
+        return host(value)
+    inner = Leaf(leaf.name, elem.dtype, elem.shape)
+    if kind == "seq":
+        return host([_element(inner, v) for v in value])
+    return host(_element(inner, value))
+
+
+def _element(leaf: Leaf, value: Any) -> Any:  # noqa: ANN401 - an array or a nested host value
+    array = as_array(leaf, value)
+    if leaf.dtype.sort == "host":
+        return array
+    sizes = leaf.shape or ()
+    fits = array.ndim == len(sizes) and all(
+        n == s or not isinstance(s, int) for s, n in zip(sizes, array.shape, strict=True))
+    if not fits:
+        raise BindingError(f"input {leaf}: an element has shape {list(array.shape)}")
+    return array
+
+
 def _from_python(leaf: Leaf, given: object) -> Array:
     try:
         if leaf.dtype is STRING:
             return np.asarray(given, object)
         natural = np.asarray(given)
-        if natural.dtype.kind == "f" and leaf.dtype.sort in ("int", "uint", "bool"):
-            raise BindingError(f"input {leaf}: the given numbers are not whole")
-        return natural.astype(np_dtype(leaf.dtype))
-    except (ValueError, TypeError, OverflowError) as e:
+        if not natural.size:
+            return natural.astype(np_dtype(leaf.dtype))
+        wide = {"bool": "b", "int": "iu", "uint": "iu", "float": "iuf", "complex": "iufc"}
+        if natural.dtype.kind not in wide[leaf.dtype.sort]:
+            raise BindingError(f"input {leaf}: the given values are {natural.dtype}")
+        with np.errstate(over="raise"):
+            cast = natural.astype(np_dtype(leaf.dtype))
+        if leaf.dtype.sort in ("int", "uint") and not np.array_equal(cast, natural):
+            raise BindingError(f"input {leaf}: a given number does not fit {leaf.dtype}")
+        return cast
+    except (ValueError, TypeError, OverflowError, FloatingPointError) as e:
         raise BindingError(f"input {leaf}: {e}") from None
 
 
 def _from_dlpack(leaf: Leaf, given: Any) -> Array:  # noqa: ANN401 - a foreign array
     try:
         return np.from_dlpack(given)
-    except (RuntimeError, BufferError, TypeError, ValueError) as e:
+    except Exception as e:  # noqa: BLE001 - a foreign object may raise anything
         raise BindingError(f"input {leaf}: its DLPack capsule cannot be read: {e}",
                            hint="move it to the CPU and detach it first") from None

@@ -115,6 +115,8 @@ def attention_(ctx: Context, q: Value, k: Value, v: Value, mask: Value | None,
     out = cast_value(attention(x, y, z, **attrs), kind)
     scores = None
     if ctx.wants(3):
+        if not 0 <= qk_matmul_output_mode < len(STAGES):
+            raise Declined(f"Attention with qk_matmul_output_mode={qk_matmul_output_mode}")
         stage = STAGES[qk_matmul_output_mode]
         scores = cast_value(attention_scores(x, y, stage=stage, **attrs), kind)
     return merge_heads(out) if packed else out, keys, values, scores

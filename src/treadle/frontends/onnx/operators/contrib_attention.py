@@ -185,6 +185,8 @@ def multi_head_attention(ctx: Context, q: Value, k: Value | None, v: Value | Non
     _refuse({"past_sequence_length": past_length, "cache_indirection": beams,
              "output qk": ctx.wants(3) or None})
     h = _separate(q, k, v, bias, num_heads)
+    if (past_key is None) != (past_value is None):
+        raise Declined("past_key and past_value come together")
     if past_key is not None and past_value is not None:
         h = Heads(h.q, concat([past_key, h.k], axis=2), concat([past_value, h.v], axis=2),
                   past_key.shape[2])
@@ -264,6 +266,8 @@ def group_query_attention(  # budget: one keyword for each attribute
     valid = cast_value(reshape(last, shape=(h.q.shape[0],)), I64) + 1
     at = where(eq(full_value(total, I64), full_value(rows, I64)), 0,
                valid - full_value(rows, I64))
+    if do_rotary and (cos is None or sin is None):
+        raise Declined("do_rotary needs cos_cache and sin_cache")
     if do_rotary and cos is not None and sin is not None:
         if positions is None:
             positions = unsqueeze(at, axes=(1,)) + iota(shape=(1, rows), axis=1, dtype=I64)

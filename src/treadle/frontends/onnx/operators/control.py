@@ -80,6 +80,8 @@ def scan(ctx: Context, *operands: Value, body: RegionImporter, num_scan_inputs: 
          scan_output_axes: tuple[int, ...] = (), scan_output_directions: tuple[int, ...] = ()
          ) -> object:
     """A fold over an axis."""
+    if {*scan_input_directions, *scan_output_directions} - {0, 1}:
+        raise Declined("a scan direction is 0 or 1")
     return REGISTRY["scan"](
         list(operands), body=body, carried=len(operands) - num_scan_inputs, axes=scan_input_axes,
         reverse=tuple(map(bool, scan_input_directions)), out_axes=scan_output_axes,

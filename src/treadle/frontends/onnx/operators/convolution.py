@@ -31,7 +31,8 @@ def window_pads(x: Value, kernel: Sequence[Size], strides: Ints, dilations: Ints
     return same_pads(x.shape[2:], kernel, strides or (1,) * len(kernel), dilations, mode=mode)
 
 
-def _check_kernel(w: Value, kernel_shape: Ints) -> None:
+def check_kernel(w: Value, kernel_shape: Ints) -> None:
+    """Decline a kernel_shape that contradicts the weight."""
     if kernel_shape and kernel_shape != w.shape[2:]:
         raise Declined(f"kernel_shape {kernel_shape} contradicts the weight {w.type}")
 
@@ -41,7 +42,7 @@ def conv(ctx: Context, x: Value, w: Value, bias: Value | None, *, auto_pad: str 
          dilations: Ints = (), group: int = 1, kernel_shape: Ints = (), pads: Ints = (),
          strides: Ints = ()) -> Value:
     """Cross-correlation, 1-D to 3-D."""
-    _check_kernel(w, kernel_shape)
+    check_kernel(w, kernel_shape)
     edges = window_pads(x, w.shape[2:], strides, dilations, pads, auto_pad)
     return op("conv", x, w, bias=bias, strides=strides, dilations=dilations, pads=edges,
               groups=group)
@@ -72,7 +73,7 @@ def conv_transpose(ctx: Context, x: Value, w: Value, bias: Value | None, *,
                    kernel_shape: Ints = (), output_padding: Ints = (), output_shape: Ints = (),
                    pads: Ints = (), strides: Ints = ()) -> Value:
     """The adjoint of Conv; `output_shape` decides the pads."""
-    _check_kernel(w, kernel_shape)
+    check_kernel(w, kernel_shape)
     n = x.type.rank - 2
     steps, gaps = strides or (1,) * n, dilations or (1,) * n
     kernel, extra = w.shape[2:], output_padding or (0,) * n
@@ -84,6 +85,8 @@ def conv_transpose(ctx: Context, x: Value, w: Value, bias: Value | None, *,
         edges = transposed_pads(x.shape[2:], kernel, steps, gaps, extra, wanted, mode=mode)
     elif auto_pad == "VALID":
         edges = ()
+    elif auto_pad not in ("NOTSET", ""):
+        raise Declined(f"auto_pad={auto_pad!r}")
     return op("conv_transpose", x, w, bias=bias, strides=steps, dilations=gaps, pads=edges,
               output_padding=extra, groups=group)
 
@@ -94,7 +97,7 @@ def deform_conv(ctx: Context, x: Value, w: Value, offset: Value, bias: Value | N
                 kernel_shape: Ints = (), offset_group: int = 1, pads: Ints = (),
                 strides: Ints = ()) -> Value:
     """Convolution at displaced positions."""
-    _check_kernel(w, kernel_shape)
+    check_kernel(w, kernel_shape)
     return op("deform_conv", x, w, offset, bias=bias, mask=mask, strides=strides,
               dilations=dilations, pads=pads, groups=group, offset_groups=offset_group)
 

@@ -142,6 +142,8 @@ def mod(ctx: Context, a: Value, b: Value, *, fmod: int = 0) -> object:
 @importer("BitShift")
 def bit_shift(ctx: Context, a: Value, b: Value, *, direction: str) -> object:
     """Shift by elements of b."""
+    if direction not in ("LEFT", "RIGHT"):
+        raise Declined(f"BitShift with direction={direction!r}")
     return REGISTRY["shift_left" if direction == "LEFT" else "shift_right"](a, b)
 
 

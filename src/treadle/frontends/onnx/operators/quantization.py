@@ -8,7 +8,7 @@ from typing import Any
 from ....declare.opdef import REGISTRY, cast_value
 from ....errors import Declined
 from ....ir.graph import Value
-from ....ir.types import BOOL, DType, count
+from ....ir.types import BOOL, DType, axis_of, count
 from ....ops.activations import leaky_relu, sigmoid
 from ....ops.compare import where
 from ....ops.movement import concat, reshape, transpose
@@ -26,7 +26,7 @@ from ....ops.scan1d import softmax
 from ..context import Context
 from ..reading import dtype_of
 from ..registry import MICROSOFT, importer
-from .convolution import window_pads
+from .convolution import check_kernel, window_pads
 
 Ints = tuple[int, ...]
 
@@ -101,6 +101,7 @@ def qlinear_conv(ctx: Context, x: Value, x_scale: Value, x_zero: Value, w: Value
                  auto_pad: str = "NOTSET", dilations: Ints = (), group: int = 1,
                  kernel_shape: Ints = (), pads: Ints = (), strides: Ints = ()) -> Value:
     """A requantised convolution."""
+    check_kernel(w, kernel_shape)
     edges = window_pads(x, w.shape[2:], strides, dilations, pads, auto_pad)
     return qconv(x, single(x_scale), single(x_zero), w, single(w_scale), single(w_zero),
                  single(y_scale), single(y_zero), bias=bias, strides=strides,
@@ -112,6 +113,7 @@ def integer_conv(ctx: Context, x: Value, w: Value, x_zero: Value | None, w_zero:
                  auto_pad: str = "NOTSET", dilations: Ints = (), group: int = 1,
                  kernel_shape: Ints = (), pads: Ints = (), strides: Ints = ()) -> Value:
     """An exact convolution of 8-bit tensors."""
+    check_kernel(w, kernel_shape)
     edges = window_pads(x, w.shape[2:], strides, dilations, pads, auto_pad)
     return conv_integer(x, w, x_zero=None if x_zero is None else single(x_zero),
                         w_zero=None if w_zero is None else single(w_zero), strides=strides,
@@ -164,7 +166,7 @@ def qlinear_softmax(ctx: Context, x: Value, x_scale: Value, x_zero: Value | None
     if opset >= 13:
         y = softmax(real, axis=axis)
     else:
-        at = axis % x.type.rank
+        at = axis_of(axis, x.type.rank)
         rows = reshape(real, shape=(count(x.shape[:at]), count(x.shape[at:])))
         y = reshape(softmax(rows, axis=1), shape=x.shape)
     return _stored(y, y_scale, y_zero, x.dtype)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....declare.opdef import REGISTRY, cast_value
 from ....ir.graph import Value
-from ....ir.types import DTYPES, count
+from ....ir.types import DTYPES, axis_of, count
 from ..context import Context
 from ..registry import MICROSOFT, importer
 
@@ -80,7 +80,7 @@ for _op, _name in (("CumSum", "cumsum"), ("CumProd", "cumprod")):
 def _flattened(name: str) -> Callable[..., Any]:
     """Until opset 12 the axes from `axis` on count as one."""
     def entry(ctx: Context, x: Value, *, axis: int = 1) -> object:
-        at = axis % x.type.rank if x.type.rank else 0
+        at = axis_of(axis, x.type.rank) if x.type.rank else 0
         if at == x.type.rank - 1:
             return REGISTRY[name](x, axis=at)
         rows = REGISTRY["reshape"](x, shape=(count(x.shape[:at]), count(x.shape[at:])))

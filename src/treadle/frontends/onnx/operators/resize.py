@@ -27,6 +27,8 @@ def resize(ctx: Context, x: Value, roi: Value | None, scales: Value | None, size
            keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
            nearest_mode: str = "round_prefer_floor") -> Value:
     """Resample to sizes or by scales."""
+    if keep_aspect_ratio_policy not in ("stretch", "not_larger", "not_smaller"):
+        raise Declined(f"Resize with keep_aspect_ratio_policy={keep_aspect_ratio_policy!r}")
     at = tuple(range(x.type.rank)) if axes is None else tuple(
         axis_of(a, x.type.rank) for a in axes)
     factors, wanted = _target(ctx, x, at, scales, sizes, keep_aspect_ratio_policy)

@@ -11,7 +11,7 @@ import onnx
 from ....declare.arrays import Array
 from ....declare.content import content, sizes_of
 from ....declare.opdef import REGISTRY, cast_value, full_value
-from ....errors import Declined, ImportFailure
+from ....errors import Declined, ImportFailure, OperatorError
 from ....ir.dims import Size, cdiv, dmax
 from ....ir.graph import Value
 from ....ir.types import I64, DType, Shape, axis_of, count
@@ -115,6 +115,8 @@ def _resolved(x: Value, shape: Value, allowzero: bool) -> Value:
 @importer("Flatten")
 def flatten(ctx: Context, x: Value, *, axis: int = 1) -> Value:
     """Two axes: those before `axis`, and the rest."""
+    if not -x.type.rank <= axis <= x.type.rank:
+        raise OperatorError(f"axis {axis} is out of range for rank {x.type.rank}")
     at = axis + x.type.rank if axis < 0 else axis
     return op("reshape", x, shape=(count(x.shape[:at]), count(x.shape[at:])))
 
@@ -172,6 +174,10 @@ def expand(ctx: Context, x: Value, shape: Value) -> Value:
     rank = max(len(want), x.type.rank)
     have = (*[1] * (rank - x.type.rank), *x.shape)
     want = (*[1] * (rank - len(want)), *want)
+    for h, w in zip(have, want, strict=True):
+        if isinstance(h, int) and isinstance(w, int) and 1 not in (h, w) and h != w:
+            raise OperatorError(f"{x.type} does not expand to {list(want)}",
+                                hint="a size of the shape is the input's own, or one of them is 1")
     # where the input's size is a number other than 1, a valid shape holds it or 1
     out = tuple([h if w == 1 or (isinstance(h, int) and h != 1) else w
                  for h, w in zip(have, want, strict=True)])
@@ -302,6 +308,8 @@ def pad(ctx: Context, x: Value, pads: Value, fill: Value | None, axes: Value | N
     rank = x.type.rank
     at = range(rank) if axes is None else [
         axis_of(a, rank) for a in ctx.ints(axes, "axes")]
+    if len(given) != 2 * len(at):
+        raise OperatorError(f"{len(given)} pads for {len(at)} axes", hint="give two for each")
     full: list[Size] = [0] * (2 * rank)
     for i, axis in enumerate(at):
         full[axis], full[axis + rank] = given[i], given[i + len(at)]
@@ -345,6 +353,8 @@ def eye_like(ctx: Context, x: Value, *, dtype: int | None = None, k: int = 0) ->
     """Ones on diagonal k, in the shape of x."""
     if x.type.rank != 2:
         raise Declined(f"EyeLike of {x.type}; it takes a matrix")
+    if x.type.rank != 2:
+        raise OperatorError(f"EyeLike takes a matrix, got {x.type}")
     rows, cols = x.shape
     target = x.dtype if dtype is None else dtype_of(dtype, ctx.node_name)
     return op("eye", rows=rows, cols=cols, k=k, dtype=target)
