@@ -80,8 +80,8 @@ class Config:
         metadata=_meta(
             parse_path,
             "",
-            "Directory that receives the IR after every pass, the generated code, and a runnable "
-            "reproduction of every kernel.",
+            "Directory whose folder `passes` receives the graph's text after every pass that "
+            "changed it.",
         ),
     )
     threads: int | None = field(
