@@ -103,7 +103,7 @@ class Binder(Protocol):
 class LateModel:
     """A model whose graph needs the values or shapes of some inputs first.
 
-    It has the interface of `Model`, except that its graph exists only after `bind`.
+    `compile` works as a `Model`'s does; graph and parameters exist after `bind`.
     """
 
     def __init__(self, source: str, signature: Signature, binder: Binder) -> None:

@@ -61,11 +61,6 @@ class Target:
         """Whether four 8-bit products accumulate into 32 bits in one instruction."""
         return self.has("avxvnni") or self.has("avx512vnni", "avx512vl") or self.has("dotprod")
 
-    @property
-    def has_bf16_dot(self) -> bool:
-        """Whether two bfloat16 products accumulate into f32 in one instruction."""
-        return self.has("avx512bf16") or self.has("bf16")
-
     def lanes(self, element: Type) -> int:
         """Lanes of one full vector register of an element type."""
         return self.vector_bytes // element.size

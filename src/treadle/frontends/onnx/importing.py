@@ -233,15 +233,9 @@ class RegionImporter:
         self.inputs = tuple(v.name for v in graph.input)
         self.outputs = tuple(v.name for v in graph.output)
 
-    def input_type(self, index: int) -> TensorType | None:
-        """The declared type of a body input, or None when its rank is not stated."""
-        return self._type(self.graph.input[index])
-
     def output_type(self, index: int) -> TensorType | None:
         """The declared type of a body output, or None when its rank is not stated."""
-        return self._type(self.graph.output[index])
-
-    def _type(self, proto: onnx.ValueInfoProto) -> TensorType | None:
+        proto = self.graph.output[index]
         return self.outer.type_proto(proto.type, proto.name) if proto.HasField("type") else None
 
     def __call__(self, *args: Value) -> tuple[Value, ...]:
