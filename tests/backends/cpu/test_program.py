@@ -236,3 +236,27 @@ def test_scans_run_in_one_segment() -> None:
                     exe.run(x, watch=lambda *_: None).values()):
             for a, w in zip(got, want, strict=True):
                 np.testing.assert_allclose(a, w, rtol=1e-4, atol=1e-5)
+
+
+def test_what_parameters_decide_is_computed_once_and_again_when_set() -> None:
+    from treadle.ir.graph import Builder
+    from treadle.ir.types import parse_type
+    from treadle.ops.convert import cast_
+    from treadle.runtime.model import Built, Model
+
+    with Builder("g") as b:
+        x = b.input("x", parse_type("f32[n,4]"))
+        w = b.input("w", parse_type("i8[4,4]"), param=True)
+        s = b.input("s", parse_type("f32[4]"), param=True)
+        real = cast_(w, dtype=F32) * s
+        graph = b.finish([matmul(x, transpose(real, perm=(1, 0))), real, s])
+    rng = np.random.default_rng(0)
+    params = {"w": rng.integers(-9, 9, (4, 4)).astype(np.int8), "s": np.ones(4, np.float32)}
+    exe = Model("g", Built(graph, params)).compile("cpu", freeze=False)
+    a = rng.normal(size=(3, 4)).astype(np.float32)
+    for scale in (1.0, 2.0):
+        exe.set_param("s", np.full(4, scale, np.float32))
+        out, weights, given = exe(a).values()
+        np.testing.assert_allclose(out, a @ (params["w"] * scale).T, rtol=1e-5, atol=1e-5)
+        weights[:] = given[:] = 77  # outputs are the caller's
+    assert not exe._program.whole.stages[0].steps[1:]  # noqa: SLF001

@@ -71,6 +71,8 @@ class HostStep:
     reason: str
 
 
+PREPARED = 1 << 28
+"""Most bytes of a result that is kept because parameters alone decide it."""
 AnyStep: TypeAlias = "NativeStep | RepeatStep | HostStep"
 
 
@@ -97,6 +99,8 @@ class Assembled:
     addresses: Sequence[int]
     native: frozenset[Value]
     """Bases that kernels write."""
+    prepared: Sequence[Node]
+    """Nodes that follow from parameters alone: computed once, and again when one is set."""
 
 
 class Assembler:
@@ -109,7 +113,9 @@ class Assembler:
         self.kernels: dict[str, int] = {}
         self.emitted: list[Lowered] = []
         self.native: set[Value] = set()
-        self.fixed = frozenset(graph.params)
+        self.fixed = set(graph.params)
+        self.prepared: list[Node] = []
+        self.constants: set[Node] = set()
 
         self.placed = self._places()
 
@@ -138,7 +144,7 @@ class Assembler:
             self._node(node)
         program, found = self._code()
         return Assembled(self.graph, self.stages, self.views, program, found,
-                         frozenset(self.native))
+                         frozenset(self.native), self.prepared)
 
     def _code(self) -> tuple[Program | None, list[int]]:
         if not self.emitted:
@@ -151,12 +157,25 @@ class Assembler:
 
     def _node(self, node: Node) -> None:
         stage = self.stages[-1]
-        if is_leaf(node):
+        if self._prepares(node):
+            self.prepared.append(node)
+            self.fixed.update(node.outputs)
+            self.views.update({v: whole(v) for v in node.outputs})
+        elif is_leaf(node):
             self._leaf(node, stage)
         elif is_view(node):
             self._view(node, stage)
         elif node.op != "scan" or not scan_natively(self, node):
             self.compute(node, stage)
+
+    def _prepares(self, node: Node) -> bool:
+        """Whether a node follows from parameters and constants alone, and its result fits."""
+        inputs = [v for v in node.inputs if v in self.fixed or v.producer not in self.constants]
+        if not inputs or node.regions or is_view(node) or node.reads():
+            return False
+        known = all(v in self.fixed and v.dtype.sort != "block" for v in inputs)
+        sizes = [v.type.nbytes() for v in node.outputs]
+        return known and all(isinstance(n, int) and n <= PREPARED for n in sizes)
 
     def nodes(self, nodes: Sequence[Node]) -> list[NativeStep] | None:
         """The steps of a body on views that are set; None if the host has to run one.
@@ -178,6 +197,8 @@ class Assembler:
         """Equal elements are one element that every index reads."""
         stage.leaves.append(node)
         for v in node.outputs:
+            if not node.inputs and not node.reads():
+                self.constants.add(node)
             if node.op == "full" and holds(v.dtype):
                 one = Value(v.type.with_(shape=()), v.name, node)
                 self.views[v] = View(one, v.shape, (0,) * len(v.shape))
@@ -195,6 +216,8 @@ class Assembler:
         if not certain(node):
             stage.checks.append(node)
         self.views.update(zip(node.outputs, found, strict=True))
+        if node.inputs[0] in self.fixed and not node.reads():
+            self.fixed.update(node.outputs)
 
     def compute(self, node: Node, stage: Stage) -> None:
         """Kernels where there is a lowering, else a host step."""

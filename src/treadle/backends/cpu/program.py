@@ -21,7 +21,20 @@ from ...passes.fuse import Fuse
 from ..base import Data
 from .assembly import Assembled, Assembler, HostStep, RepeatStep
 from .lowered import Packed
-from .plan import Base, Bytes, HostCall, Place, Plan, Planner, Segment, address, bound, place, read
+from .plan import (
+    Base,
+    Bytes,
+    HostCall,
+    Place,
+    Plan,
+    Planner,
+    Segment,
+    address,
+    bound,
+    leaf,
+    place,
+    read,
+)
 
 KEPT_PLANS = 64
 """Bindings whose plans are kept for each stage."""
@@ -48,6 +61,7 @@ class CpuProgram:
             if isinstance(w, Packed)]
         for v in graph.params:
             self._hold(v, params[v.name])
+        self._prepare()
         for p in self._packed:
             self._pack(p)
         self.regions = {g: self._region(g, threads) for s in self.whole.stages for step in s.steps
@@ -75,6 +89,22 @@ class CpuProgram:
         self.addresses[base] = address(array)
         self.version += 1
 
+    def _prepare(self) -> None:
+        """Compute what follows from parameters."""
+        for node in self.whole.prepared:
+            env = {v: self._fixed(v) for v in node.inputs}
+            out = interpreter.perform(interpreter.Step(node), env, {})
+            for v, array in zip(node.outputs, out, strict=True):
+                self._keep(v, solid(array))
+
+    def _fixed(self, value: Value) -> Array:
+        view = self.whole.views[value]
+        if (base := self.held.get(view.base)) is None:
+            assert value.producer is not None
+            one = leaf(value.producer, {})[value.index]
+            return np.broadcast_to(one, bound(value, {}))
+        return base if view.base is value else array_at(base, place(view, {}), view.base)
+
     def _pack(self, packed: Packed) -> None:
         base = packed.view.base
         view = array_at(self.held[base], place(packed.view, {}), base)
@@ -84,8 +114,9 @@ class CpuProgram:
         """Replace a parameter between runs; packed forms are made again."""
         value = self._by_name[name]
         self._hold(value, array)
+        self._prepare()
         for p in self._packed:
-            if p.view.base is value:
+            if p.view.base is value or self.whole.prepared:
                 self._pack(p)
         for region in self.regions.values():
             if name in region._by_name:
@@ -116,10 +147,12 @@ class CpuProgram:
         return planners
 
     def _how(self, value: Value, view: View) -> str:
-        """How an output is had: its own array, all of another, a copy, or what was given."""
+        """How an output is had: its own array, all of another, a copy, or what it is already."""
         if view.base in self.direct and view.whole:
             return "own" if view.base is value else "whole"
-        return "copy" if view.base in self.whole.native else "given"
+        hosted = any(view.base in s.node.outputs for stage in self.whole.stages
+                     for s in stage.steps if isinstance(s, HostStep))
+        return "given" if hosted or view.base in self.graph.inputs else "copy"
 
     def plan(self, at: int, binding: Mapping[str, int]) -> Plan:
         """The plan of a stage for a binding, from the cache of recent ones."""
