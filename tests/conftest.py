@@ -13,6 +13,10 @@ GOLDEN = Path(__file__).parent / "golden"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true",
                      help="rewrite the files of tests/golden with what the code gives now")
+    parser.addoption("--fuzz-calls", type=int, default=30,
+                     help="calls that tests/fuzz tries for each operator")
+    parser.addoption("--fuzz-minutes", type=float, default=0.0,
+                     help="minutes that tests/fuzz mutates each model, instead of a fixed number")
 
 
 @pytest.fixture
