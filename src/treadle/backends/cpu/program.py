@@ -64,7 +64,8 @@ class CpuProgram:
         self._prepare()
         for p in self._packed:
             self._pack(p)
-        self.regions = {g: self._region(g, threads) for s in self.whole.stages for step in s.steps
+        self.regions = {g: self._region(g, threads, step.node.op != "fused")
+                        for s in self.whole.stages for step in s.steps
                         if isinstance(step, HostStep) for g in step.node.regions.values()}
         self.stages = self._planners()
         self._plans: list[OrderedDict[tuple[int, ...], Plan]] = [
@@ -122,12 +123,12 @@ class CpuProgram:
             if name in region._by_name:
                 region.set_param(name, array)
 
-    def _region(self, region: Graph, threads: int | None) -> CpuProgram:
+    def _region(self, region: Graph, threads: int | None, fuse: bool) -> CpuProgram:
         """A region as a program: what it captures are inputs, or parameters where they are here."""
         held = [v for v in region.captures if v in self._by_name.values()]
         others = [v for v in region.captures if v not in held]
         closed = Graph(region.name, [*region.inputs, *others], held, region.nodes, region.outputs)
-        closed = Fuse().run(closed, Context(legaliser=self.backend))
+        closed = Fuse().run(closed, Context(legaliser=self.backend)) if fuse else closed
         given = {v.name: cast("Data", self.held[v]) for v in held}
         return CpuProgram(closed, given, threads, self.poison, self.backend)
 
