@@ -7,13 +7,16 @@ from typing import cast
 
 from ..errors import OperatorError
 from ..ir.graph import Attrs, Builder, Graph, Value
-from ..ir.types import TensorType, axes_of
+from ..ir.types import MOST_AXES, TensorType, axes_of
 from .schema import misfit
 
 
 def checked(types: Sequence[TensorType]) -> Sequence[TensorType]:
-    """`types`, unless one of them has a size that is known to be negative."""
+    """`types`, unless one of them has a negative size or more axes than NumPy can have."""
     for t in types:
+        if len(t.shape) > MOST_AXES:
+            raise OperatorError(f"the result would have {len(t.shape)} axes; "
+                                f"at most {MOST_AXES} are possible")
         for d in t.shape:
             if d.__class__ is int and cast(int, d) < 0:
                 raise OperatorError(f"the result {t} would have a negative size")

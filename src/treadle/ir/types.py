@@ -14,6 +14,8 @@ from .dims import Size, parse_size
 Shape: TypeAlias = tuple[Size, ...]
 Sort = Literal["bool", "uint", "int", "float", "complex", "string", "block", "host"]
 HostKind = Literal["seq", "opt", "map"]
+MOST_AXES = 64
+"""NumPy's limit on the rank of an array."""
 HOST_DEPTH = 16
 """Deepest nesting of host dtypes that is read."""
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..backends.base import Backend, Program
 from ..declare.arrays import Array, dtype_of_array, type_of
-from ..errors import BindingError
+from ..errors import BindingError, RunError
 from ..ir.graph import Graph, Node
 from .explain import Explanation, explain
 from .signature import Leaf, Signature
@@ -58,7 +58,11 @@ class Executable:
         binding = self.signature.bind(arrays)
         with self._lock:
             found = self._program.run(arrays, binding, watch)
-        return deliver(self.signature, found, arrays, out)
+        try:
+            return deliver(self.signature, found, arrays, out)
+        except MemoryError as e:
+            raise RunError(f"out of memory for the outputs: {e}",
+                           hint="bind smaller sizes to the symbolic dims") from None
 
     def set_param(self, name: str, array: Array) -> None:
         """Replace a parameter by a copy of `array`; the type must be the parameter's own."""

@@ -13,10 +13,10 @@ import onnx
 
 from ...declare.arrays import Array, blob, type_of
 from ...declare.content import content, sizes_of
-from ...errors import Declined, ParseError, TreadleError
+from ...errors import Declined, ImportFailure, ParseError, TreadleError
 from ...ir.dims import Size, parse_size, substitute, sym, symbols
 from ...ir.graph import Value
-from ...ir.types import I64, TensorType, host_dtype
+from ...ir.types import I64, MOST_AXES, TensorType, host_dtype
 from ...ops.library import REGISTRY
 from .reading import dtype_of
 
@@ -63,6 +63,8 @@ class State:
     """Main graph inputs whose values tell a symbol."""
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    room: int = 5_000
+    """Nodes that may still be imported, those of opened functions and bodies included."""
     add_param: Callable[[str, TensorType], Value] | None = None
 
     def size(self, name: str) -> Size:
@@ -189,6 +191,9 @@ class Context:
             if not proto.tensor_type.HasField("shape"):
                 return None
             dims = proto.tensor_type.shape.dim
+            if len(dims) > MOST_AXES:
+                raise ImportFailure(f"{self.state.file}: {stem} has {len(dims)} dimensions; at "
+                                    f"most {MOST_AXES} are possible")
             return TensorType(tuple([self.dim(d, f"{stem}_{i}") for i, d in enumerate(dims)]),
                               dtype)
         return TensorType((), self._host(proto, kind, stem))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 
 import onnx
 from onnx import AttributeProto
@@ -18,6 +19,8 @@ from .reading import tensor_array
 from .registry import Importer, find
 from .report import Failures
 
+NAME_SHOWN = 200
+"""Characters of a node's name that messages show."""
 _INLINE_DEPTH = 32
 """Deepest nesting of functions and regions."""
 
@@ -61,9 +64,14 @@ class BodyImporter(Context):
 
     def nodes(self, nodes: Sequence[onnx.NodeProto]) -> None:
         """Import nodes in order."""
+        self.state.room -= len(nodes)
+        if self.state.room < 0:
+            raise ImportFailure(f"{self.state.file}: its functions and bodies open into too many "
+                                "nodes", hint="a damaged file, or functions that call each other "
+                                "again and again")
         for node in nodes:
             domain = "" if node.domain == "ai.onnx" else node.domain
-            name = node.name or next((o for o in node.output if o), "?")
+            name = (node.name or next((o for o in node.output if o), "?"))[:NAME_SHOWN]
             self.node_name = f"node {name} ({node.op_type})"
             with current().at(f"{self.state.file}: {self.node_name}"):
                 self._node(node, domain)
@@ -284,19 +292,23 @@ def ordered(graph: onnx.GraphProto, file: str) -> list[onnx.NodeProto]:
     reads = [{made[x] for x in _reads(n) if x in made} for n in graph.node]
     if all(j < i for i, js in enumerate(reads) for j in js):
         return list(graph.node)
+    readers: dict[int, list[int]] = {}
+    for i, js in enumerate(reads):
+        for j in js:
+            readers.setdefault(j, []).append(i)
+    missing = [len(js) for js in reads]
+    ready = [i for i, n in enumerate(missing) if not n]
     out: list[int] = []
-    placed: set[int] = set()
-    waiting = dict(enumerate(reads))
-    while waiting:
-        ready = [i for i, js in waiting.items() if js <= placed]
-        if not ready:
-            names = ", ".join(graph.node[i].name or graph.node[i].op_type
-                              for i in list(waiting)[:5])
-            raise ImportFailure(f"{file}: the graph is cyclic; no order for the nodes {names}")
-        for i in ready:
-            placed.add(i)
-            out.append(i)
-            del waiting[i]
+    while ready:
+        out.append(i := heappop(ready))
+        for k in readers.get(i, ()):
+            missing[k] -= 1
+            if not missing[k]:
+                heappush(ready, k)
+    if len(out) < len(reads):
+        names = ", ".join([n.name or n.op_type for n, m in zip(graph.node, missing, strict=True)
+                           if m][:5])
+        raise ImportFailure(f"{file}: the graph is cyclic; no order for the nodes {names[:200]}")
     return [graph.node[i] for i in out]
 
 

@@ -89,6 +89,7 @@ def _import(proto: onnx.ModelProto, folder: Path | None, file: str, facts: Facts
     opsets = opset_versions(proto, file)
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in proto.functions}
     state = State(file, folder, functions, facts.statics, facts.fixed, limits)
+    state.room += 100 * (len(proto.graph.node) + sum([len(f.node) for f in proto.functions]))
     failures = Failures(file)
     body = BodyImporter(state, opsets, failures, Scope())
     with Builder(proto.graph.name or "model") as builder:

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from ...declare.arrays import Array, np_dtype
 from ...errors import ImportFailure
-from ...ir.types import DTYPES, DType
+from ...ir.types import DTYPES, MOST_AXES, DType
 
 SIZE_LIMIT = 2**31
 """Protobuf's own limit on one message, in bytes."""
@@ -99,6 +99,8 @@ def dtype_of(code: int, where: str) -> DType:
 def tensor_array(proto: onnx.TensorProto, folder: Path | None, where: str) -> Array:
     """The contents of a TensorProto; sizes are checked before anything is read or allocated."""
     dtype, shape = dtype_of(proto.data_type, where), tuple(proto.dims)
+    if len(shape) > MOST_AXES:
+        raise ImportFailure(f"{where}: {len(shape)} dimensions; at most {MOST_AXES} are possible")
     if any(n < 0 for n in shape) or math.prod(shape) > ELEMENT_LIMIT:
         raise ImportFailure(f"{where}: impossible dimensions {list(shape)}")
     total = math.prod(shape)

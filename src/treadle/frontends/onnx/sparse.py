@@ -12,7 +12,7 @@ from ...errors import ImportFailure
 from .context import State
 from .reading import ELEMENT_LIMIT, tensor_array
 
-DENSE_LIMIT = 2**28
+DENSE_LIMIT = 2**26
 """Most elements a sparse tensor may have when it is made dense."""
 
 
