@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, cast
 
@@ -16,6 +15,7 @@ from ..errors import OperatorError
 from ..ir.dims import sym
 from ..ir.graph import Blob
 from ..ir.types import BOOL, F32, I64, STRING, DType, TensorType, broadcast
+from .regex import compile_pattern, full_match
 
 ORACLE = "tests.oracles.strings:"
 
@@ -122,15 +122,8 @@ def string_normalizer(x: Array, *, case: Literal["NONE", "LOWER", "UPPER"] = "NO
 
 def _regex_types(x: TensorType, *, pattern: str) -> TensorType:
     _text("x", x)
-    _compiled(pattern)
+    compile_pattern(pattern)
     return x.with_(dtype=BOOL)
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as e:
-        raise OperatorError(f"the pattern {pattern!r} is not valid: {e}") from None
 
 
 @structured(types=_regex_types, samples=[
@@ -139,10 +132,10 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def regex_full_match(x: Array, *, pattern: str) -> Array:
     """Whether a regular expression matches the whole of each string.
 
-    The syntax is what RE2 and Python's `re` share.
+    The syntax is RE2's, which ONNX names; time is linear in the length of the text.
     """
-    compiled = _compiled(pattern)
-    return _each(x, lambda s: compiled.fullmatch(s) is not None, np.bool_)
+    code = compile_pattern(pattern)
+    return _each(x, lambda s: full_match(code, s), np.bool_)
 
 
 def _to_string_types(x: TensorType) -> TensorType:
