@@ -1747,7 +1747,7 @@ def reduce_min(x: H, /, *, axes: Sequence[int], keepdims: bool = False) -> H:
 def regex_full_match(x: H, /, *, pattern: str) -> H:
     """Whether a regular expression matches the whole of each string.
 
-    The syntax is what RE2 and Python's `re` share.
+    The syntax is RE2's, which ONNX names; time is linear in the length of the text.
     """
 
 
