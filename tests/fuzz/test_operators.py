@@ -17,12 +17,14 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.conformance.harness import check_types, execute
 from tests.fuzz.calls import Call, calls
-from treadle.declare import room
+from treadle.declare import evaluate, room
 from treadle.declare.opdef import infer
 from treadle.errors import OperatorError, RunError
 from treadle.ir.verify import verify
 from treadle.ops.library import REGISTRY
 
+MEMORY = 1 << 24
+"""Bytes that results may take."""
 SECONDS = 5
 """Longest that one call may take."""
 
@@ -63,7 +65,9 @@ def check(call: Call) -> None:
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_calls_run_or_are_refused(name: str, monkeypatch: pytest.MonkeyPatch,
                                   fuzz_calls: int) -> None:
-    monkeypatch.setattr(room, "available", lambda: 1 << 28)
+    monkeypatch.setattr(room, "available", lambda: MEMORY)
+    for module in (room, evaluate):
+        monkeypatch.setattr(module, "SMALL", MEMORY >> 2)
 
     @settings(max_examples=fuzz_calls, deadline=None, database=None, derandomize=True,
               suppress_health_check=list(HealthCheck))

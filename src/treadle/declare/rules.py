@@ -12,11 +12,13 @@ from .schema import misfit
 
 
 def checked(types: Sequence[TensorType]) -> Sequence[TensorType]:
-    """`types`, unless one of them has a negative size or more axes than NumPy can have."""
+    """`types`, unless no array can be of one: of negative size, of too many axes."""
     for t in types:
         if len(t.shape) > MOST_AXES:
             raise OperatorError(f"the result would have {len(t.shape)} axes; "
                                 f"at most {MOST_AXES} are possible")
+        if t.shape and t.dtype.sort == "host":
+            raise OperatorError(f"tensors are needed; a value of {t.dtype} has no axes")
         for d in t.shape:
             if d.__class__ is int and cast(int, d) < 0:
                 raise OperatorError(f"the result {t} would have a negative size")

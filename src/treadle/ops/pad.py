@@ -32,6 +32,8 @@ def _pad_types(x: TensorType, *, fill: TensorType | None = None, pads: Shape, mo
                             hint="the counts before every axis, then those after every axis")
     if fill is not None and (fill.rank or fill.dtype is not x.dtype):
         raise OperatorError(f"the fill {fill} must be {x.dtype}[]")
+    if isinstance(value, complex) and x.dtype.sort != "complex":
+        raise OperatorError(f"the value {value} does not fit {x.dtype}")
     shape = tuple([s + a + b for s, a, b in zip(
         x.shape, pads[:x.rank], pads[x.rank:], strict=True)])
     if any(isinstance(s, int) and s < 0 for s in shape):

@@ -15,6 +15,8 @@ from ..ir.dims import Size
 from ..ir.types import Shape, TensorType
 from .extents import surely_differ
 
+MOST_POINTS = 1 << 12
+"""Points along one axis of a bin."""
 Pair = tuple[float, float]
 PLANE = [[[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0]]]]
 BOXES = [[0.0, 0.0, 3.0, 2.0], [1.0, 0.5, 2.5, 2.0], [2.0, 1.0, 9.0, 9.0]]
@@ -51,6 +53,8 @@ def max_roi_pool(x: Array, rois: Array, *, size: tuple[int, ...], scale: float =
     out = np.zeros((len(rois), x.shape[1], *size), x.dtype)
     for r, roi in enumerate(widen(rois)):
         image = x[_batch(float(roi[0]), len(x))]
+        if not np.isfinite(roi[1:] * np.float32(scale)).all():
+            raise OperatorError(f"region {r} times {scale:g} is not finite")
         x1, y1, x2, y2 = [math.floor(abs(c) + 0.5) * (1 if c >= 0 else -1)
                           for c in (roi[1:] * np.float32(scale)).tolist()]
         for i, rows in enumerate(_bins(y1, y2, size[0], x.shape[2])):
@@ -73,7 +77,11 @@ def _roi_align_types(x: TensorType, rois: TensorType, batch: TensorType, *, mode
 
 def _points(start: float, length: float, bins: int, ratio: int) -> tuple[Array, int]:
     """Sampling positions of every bin along one axis, and their number in one."""
-    n = ratio if ratio > 0 else max(math.ceil(length / bins), 0)
+    adaptive = 0.0 if math.isnan(length) else length / max(bins, 1)
+    if max(ratio, adaptive) > MOST_POINTS:
+        raise OperatorError(f"a region of {length:g} pixels in {bins} bins, {max(ratio, 0)} points "
+                            f"each: more than {MOST_POINTS} points a bin")
+    n = ratio if ratio > 0 else max(math.ceil(adaptive), 0)
     at = (cast(Array, np.arange(bins))[:, None] + (cast(Array, np.arange(n)) + 0.5) / max(n, 1))
     return (start + at * (length / bins)).reshape(-1), n
 
