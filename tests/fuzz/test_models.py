@@ -16,8 +16,6 @@ from tests.fuzz.seeds import SEEDS, SUITES
 
 BYTES, STRUCTURE = 250, 300
 """Mutants of each kind that every seed gets in the normal run."""
-LARGE = {"romanizer", "files", "speech"}
-"""Seeds that take too long for the normal run; they get a tenth there."""
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +25,10 @@ def worker() -> Iterator[Worker]:
     made.close()
 
 
-def _numbers(seed: str, kind: str, minutes: float) -> Iterator[int]:
+def _numbers(kind: str, minutes: float) -> Iterator[int]:
     """The mutants to try: a fixed number, or as many as there is time for."""
     if not minutes:
-        most = BYTES if kind == "bytes" else STRUCTURE
-        yield from range(most // 10 if seed in LARGE else most)
+        yield from range(BYTES if kind == "bytes" else STRUCTURE)
         return
     number, end = 0, time.monotonic() + minutes * 30
     while time.monotonic() < end:
@@ -43,7 +40,7 @@ def _numbers(seed: str, kind: str, minutes: float) -> Iterator[int]:
 @pytest.mark.parametrize("seed", [*SEEDS, *SUITES])
 def test_mutants(seed: str, kind: str, worker: Worker, fuzz_minutes: float) -> None:
     failed: list[str] = []
-    for number in _numbers(seed, kind, fuzz_minutes):
+    for number in _numbers(kind, fuzz_minutes):
         verdict = worker.ask(f"{seed} {kind} {number}")
         if not verdict.startswith("ok"):
             failed.append(f"{save(seed, kind, number)}: {verdict}")
