@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+import treadle
 from tests.onnx.build import F32, I64, add_model, model, node
 from treadle.cli.main import app
 
@@ -116,3 +117,7 @@ def test_devices_and_passes() -> None:
 def test_help_has_an_explanation(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0 and len(result.output.splitlines()) > 5
+
+
+def test_version() -> None:
+    assert run("--version").stdout.split() == ["treadle", treadle.__version__]

@@ -9,6 +9,7 @@ from typing import Any
 
 import typer
 
+from .. import __version__
 from ..errors import TreadleError
 from .bench import bench
 from .devices import devices
@@ -21,6 +22,18 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Compile and run machine-learning graphs: ONNX models and traced Python.")
+
+
+@app.callback()
+def _options(version: bool = typer.Option(  # noqa: ARG001 - its callback acts
+        False, "--version", is_eager=True, help="Show the version and exit.",
+        callback=lambda wanted: _show_version() if wanted else None)) -> None:
+    pass
+
+
+def _show_version() -> None:
+    print(f"treadle {__version__}")
+    raise typer.Exit
 
 
 def _guarded(fn: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,6 +19,8 @@ from .shape import op
 def if_(ctx: Context, cond: Value, *, then_branch: RegionImporter, else_branch: RegionImporter
         ) -> object:
     """One of two bodies; a condition known before the run leaves only that body."""
+    if any(isinstance(n, int) and n != 1 for n in cond.shape):
+        raise OperatorError(f"the condition {cond.type} must hold one element")
     known = content(cond)
     if known is not None and known.dtype != object:
         return (then_branch if bool(known.reshape(-1)[0]) else else_branch)()

@@ -185,7 +185,10 @@ def embed_layer_norm(ctx: Context, ids: Value, segments: Value | None, words: Va
                      positions: Value, segment_table: Value | None, gamma: Value, beta: Value,
                      mask: Value | None, position_ids: Value | None, *, epsilon: float = 1e-12,
                      mask_index_type: int = 0) -> object:
-    """Sum of three embeddings, normalised; output 1 counts the mask's ones, output 2 is the sum."""
+    """Sum of three embeddings, normalised; output 1 counts the mask's ones, output 2 is the sum.
+
+    `mask_index_type` serves shape inference alone (ONNX Runtime's contrib schema).
+    """
     if position_ids is None:
         places = narrow(positions, axis=0, start=0, length=ids.shape[1])
     else:

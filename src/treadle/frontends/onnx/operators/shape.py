@@ -243,13 +243,23 @@ def slice_(ctx: Context, x: Value, starts: Value, ends: Value, axes: Value | Non
     length = ctx.known(starts.shape[0], "the number of axes")
     at = tuple(range(length)) if axes is None else ctx.ints(axes, "axes")
     step = (1,) * length if steps is None else ctx.ints(steps, "steps")
+    if len({axis_of(a, x.type.rank) for a in at}) < len(at):
+        raise OperatorError(f"Slice names an axis twice: {list(at)}")
     first, last = sizes_of(starts), sizes_of(ends)
+    if first is not None:
+        first = tuple([_inside(s, x.shape[axis_of(a, x.type.rank)], by)
+                       for s, a, by in zip(first, at, step, strict=True)])
     if first is not None and last is not None:
         return op("slice", x, starts=first, ends=last, steps=step, axes=at)
     for i, axis in enumerate(at):
         x = _slice_axis(ctx, x, axis_of(axis, x.type.rank), step[i],
                         (starts, first, i), (ends, last, i))
     return x
+
+
+def _inside(start: Size, size: Size, step: int) -> Size:
+    """ONNX moves the start of a negative step into the axis; NumPy lets it fall before it."""
+    return dmax(start, -size) if step < 0 and isinstance(start, int) and start < 0 else start
 
 
 Bound = tuple[Value, Shape | None, int]
@@ -304,7 +314,7 @@ def _number(value: float, dtype: DType) -> float | int:
 def pad(ctx: Context, x: Value, pads: Value, fill: Value | None, axes: Value | None, *,
         mode: str = "constant") -> Value:
     """Margins as a tensor, of all axes or of `axes`."""
-    given = ctx.sizes(pads, "pads")
+    given = _margins(ctx, pads)
     rank = x.type.rank
     at = range(rank) if axes is None else [
         axis_of(a, rank) for a in ctx.ints(axes, "axes")]
@@ -315,6 +325,16 @@ def pad(ctx: Context, x: Value, pads: Value, fill: Value | None, axes: Value | N
         full[axis], full[axis + rank] = given[i], given[i + len(at)]
     scalar = None if fill is None else op("reshape", fill, shape=())
     return op("pad", x, pads=tuple(full), mode=mode, fill=scalar)
+
+
+def _margins(ctx: Context, pads: Value) -> Shape:
+    """Counts that may be negative: those that only the run knows are differences of sizes."""
+    if (known := sizes_of(pads)) is not None:
+        return known
+    wide = cast_value(pads, I64)
+    grow = ctx.sizes(op("max", wide, 0), "pads")
+    crop = ctx.sizes(op("max", op("neg", wide), 0), "crop")
+    return tuple([a - b for a, b in zip(grow, crop, strict=True)])
 
 
 @importer("Range")
@@ -353,8 +373,6 @@ def eye_like(ctx: Context, x: Value, *, dtype: int | None = None, k: int = 0) ->
     """Ones on diagonal k, in the shape of x."""
     if x.type.rank != 2:
         raise Declined(f"EyeLike of {x.type}; it takes a matrix")
-    if x.type.rank != 2:
-        raise OperatorError(f"EyeLike takes a matrix, got {x.type}")
     rows, cols = x.shape
     target = x.dtype if dtype is None else dtype_of(dtype, ctx.node_name)
     return op("eye", rows=rows, cols=cols, k=k, dtype=target)

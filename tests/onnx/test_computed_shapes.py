@@ -1,0 +1,66 @@
+"""Shapes, bounds and margins that only the run gives: ONNX Runtime decides what they mean."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import treadle
+from tests.onnx.build import F32, I64, model, node
+from tests.onnx.ort import Run, check
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+def pad(mode: str, *pads: int) -> Run:
+    return Run("Pad", {"x": X, "p": ints(*pads)}, 1, {"mode": mode}, domain="")
+
+
+def cut(starts: np.ndarray, ends: np.ndarray, axes: np.ndarray, steps: np.ndarray,
+        *weights: str) -> Run:
+    return Run("Slice", {"x": X, "s": starts, "e": ends, "a": axes, "t": steps}, 1,
+               domain="", weights=weights)
+
+
+CASES = {
+    "Pad crops one axis and widens another": pad("constant", -1, 2, 0, 0, -1, 1),
+    "Pad crops before it repeats the edge": pad("edge", 2, 1, -2, 1, -1, 1),
+    "Pad crops before it reflects": pad("reflect", 0, -1, -1, 0, 0, 1),
+    "Slice with a start far before a negative step": cut(ints(-6), ints(-9), ints(0), ints(-1)),
+    "Slice with a constant start before a negative step": cut(
+        ints(-4), ints(-5), ints(1), ints(-2), "s", "e", "a", "t"),
+    "Slice between bounds beyond the axis": cut(ints(-7), ints(9), ints(-1), ints(2), "a", "t"),
+    "Slice from a constant start to a computed end": cut(
+        ints(1), ints(-1), ints(2), ints(1), "s", "a", "t"),
+    "Reshape with 0 and -1": Run("Reshape", {"x": X, "s": ints(0, -1)}, domain=""),
+    "Expand with a 1": Run("Expand", {"x": X, "s": ints(2, 1, 3, 1)}, domain=""),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_onnxruntime(name: str) -> None:
+    check(CASES[name])
+
+
+def test_an_axis_named_twice() -> None:
+    data = model([node("Slice", ["x", "s", "e", "a"], ["y"])],
+                 [("x", F32, [2, 3, 4]), ("s", I64, [2]), ("e", I64, [2])], [("y", F32, None)],
+                 weights={"a": ints(1, -2)}).SerializeToString()
+    with pytest.raises(treadle.TreadleError, match="names an axis twice"):
+        treadle.load(data)
+
+
+def test_a_condition_of_two_elements() -> None:
+    from onnx import helper
+
+    same = helper.make_graph([node("Identity", ["x"], ["z"])], "body", [],
+                             [helper.make_tensor_value_info("z", F32, [2])])
+    data = model([node("If", ["c"], ["y"], then_branch=same, else_branch=same)],
+                 [("x", F32, [2])], [("y", F32, [2])],
+                 weights={"c": np.array([True, False])}).SerializeToString()
+    with pytest.raises(treadle.TreadleError, match="must hold one element"):
+        treadle.load(data)
