@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -23,6 +23,10 @@ class Claim:
     reason: str = ""
 
 
+Call: TypeAlias = Callable[[Sequence[Array]], list[Array]]
+"""Row-major inputs of known shapes to fresh outputs."""
+
+
 class Program(Protocol):
     """A compiled graph."""
 
@@ -31,6 +35,10 @@ class Program(Protocol):
     def run(self, inputs: Sequence[Array], binding: Binding, watch: Watch | None = None
             ) -> Sequence[Array]:
         """Outputs for arrays in the order of the graph's inputs; `binding` has every symbol."""
+        ...
+
+    def direct(self, binding: Binding) -> Call | None:
+        """A quicker way to run under one binding without watching, or None."""
         ...
 
     def set_param(self, name: str, array: Array) -> None:

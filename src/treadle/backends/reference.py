@@ -30,6 +30,10 @@ class ReferenceProgram:
         """Evaluate node by node."""
         return evaluate.run(self.graph, [*inputs, *self._params], {}, binding, watch)
 
+    def direct(self, binding: Binding) -> None:  # noqa: ARG002 - the protocol's
+        """There is none."""
+        return
+
     def set_param(self, name: str, array: Array) -> None:
         """Replace a parameter between runs."""
         self._params[self._index[name]] = array

@@ -13,6 +13,7 @@ from ..backends.base import Backend, Program
 from ..declare.arrays import Array, dtype_of_array, type_of
 from ..errors import BindingError, RunError
 from ..ir.graph import Graph, Node
+from .calls import Calls
 from .explain import Explanation, explain
 from .signature import Leaf, Signature
 
@@ -32,6 +33,7 @@ class Executable:
         self.signature, self.backend, self.frozen = signature, backend, frozen
         self._program, self._passes = program, tuple(passes)
         self._lock = threading.Lock()
+        self._calls = Calls(signature)
 
     def __repr__(self) -> str:
         return f"<Executable on {self.backend.name}: {self.signature}>"
@@ -48,6 +50,10 @@ class Executable:
         Returns name -> array in the graph's order. The arrays are fresh: no later call touches
         them. `out` maps output names to arrays that take the results instead.
         """
+        if out is None and (ready := self._calls.find(args, named)) is not None:
+            call, arrays = ready
+            with self._lock:
+                return dict(zip(self._calls.outputs, call(arrays), strict=True))
         return self.run(self.signature.arrange(args, named), out=out)
 
     def run(self, arrays: Sequence[Array], *, out: Mapping[str, Array] | None = None,
@@ -57,6 +63,8 @@ class Executable:
         arrays = self.signature.arrange(arrays, {})
         binding = self.signature.bind(arrays)
         with self._lock:
+            if watch is None and self._calls.misses(arrays):
+                self._calls.keep(arrays, self._program.direct(binding))
             found = self._program.run(arrays, binding, watch)
         try:
             return deliver(self.signature, found, arrays, out)

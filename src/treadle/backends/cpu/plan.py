@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,14 @@ from ...ir.graph import Node, Value
 from ...memory.arena import ArenaPlan, Layout
 from ...memory.liveness import Access
 from ...memory.views import View
+from .addresses import Place, address
 from .assembly import AnyStep, Assembled, HostStep, NativeStep, RepeatStep, Stage
 from .lowered import Packed
 
 Base: TypeAlias = "Value | Packed"
 Bytes: TypeAlias = NDArray[np.uint8]
-Place: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...], int]"
-"""Shape, byte strides and byte offset of a view."""
+Words: TypeAlias = "list[tuple[int, int]]"
+"""Words of a frame that follow one base, with the bytes beyond its address."""
 
 
 @dataclass(eq=False)
@@ -42,18 +43,21 @@ class Segment:
     bases: list[Base]
     base_of: NDArray[np.int64]
     offsets: NDArray[np.int64]
-    addresses: NDArray[np.int64]
-    moving: list[tuple[int, Base]] = field(default_factory=list[tuple[int, Base]])
-    settled: object = None
-    """What `addresses` were taken from; only those of `moving` bases change while it stays."""
+    moving: dict[Base, Words] = field(default_factory=dict[Base, Words])
 
-    def settle(self, token: object, still: Mapping[Base, int]) -> None:
-        """Take the addresses of bases that stay where they are until the token changes."""
-        if self.settled != token:
-            self.settled = token
-            self.moving = [(i, b) for i, b in enumerate(self.bases) if b not in still]
-            for i, b in enumerate(self.bases):
-                self.addresses[i] = still.get(b, 0)
+    def settle(self, still: Mapping[Base, int]) -> None:
+        """Write the words of bases that stay where they are; the others are `moving`."""
+        addresses = np.array([*(still.get(b, 0) for b in self.bases), 0], np.int64)
+        self.frame.words[:self.offsets.size] = self.offsets + addresses[self.base_of]
+        self.moving = {b: [(int(w), int(self.offsets[w]))
+                           for w in np.flatnonzero(self.base_of == i)]
+                       for i, b in enumerate(self.bases) if b not in still}
+
+    def point(self, words: Words, address: int) -> None:
+        """Write the words of a moving base."""
+        table = self.frame.table
+        for word, offset in words:
+            table[word] = address + offset
 
 
 @dataclass(eq=False)
@@ -78,25 +82,28 @@ class Plan:
     arrays: dict[Base, Array] = field(default_factory=dict[Base, Array])
 
     def place_in(self, arena: Bytes, held: Mapping[Base, int], version: int) -> None:
-        """The buffers as arrays of an arena; made again for another one or other parameters.
+        """Settle in an arena; done again for another one or other parameters.
 
         `held` are the addresses of parameters, which change with `version`.
         """
         if self.arena is arena and self.version == version:
             return
         self.arena, self.version = arena, version
-        self.arrays = {b: np.ndarray(self.shapes[b], np_dtype(b.dtype), arena, offset)
-                       for b, offset in self.layout.offsets.items()}
-        self.arrays.update(self.leaves)
-        still = {**held, **{b: address(a) for b, a in self.arrays.items()}}
+        self.arrays = dict(self.leaves)
+        start = address(arena)
+        still = {**held, **{b: start + at for b, at in self.layout.offsets.items()},
+                 **{b: address(a) for b, a in self.leaves.items()}}
         for item in self.items:
             if isinstance(item, Segment):
-                item.settle((id(arena), version), still)
+                item.settle(still)
 
-
-def address(array: Array) -> int:
-    """Where an array's first element lies."""
-    return cast(int, array.__array_interface__["data"][0])
+    def find(self, base: Base) -> Array | None:
+        """The array behind a base of the arena or a leaf, or None for another base."""
+        if (found := self.arrays.get(base)) is None and base in self.layout.offsets:
+            assert not isinstance(base, Packed)
+            found = self.arrays[base] = np.ndarray(
+                self.shapes[base], np_dtype(base.dtype), self.arena, self.layout.offsets[base])
+        return found
 
 
 class Planner:
@@ -178,7 +185,7 @@ class Planner:
         return Segment([s for _, s in steps], [n for n, _ in steps], cut,
                        Schedule(cut, program, work.scratch), Frame([0] * len(work.offsets)),
                        list(work.bases), np.array(work.base_of, np.int64),
-                       np.array(work.offsets, np.int64), np.zeros(len(work.bases) + 1, np.int64))
+                       np.array(work.offsets, np.int64))
 
 
 class _Words:

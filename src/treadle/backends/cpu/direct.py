@@ -1,0 +1,102 @@
+"""Calls of a program that is one native segment, with everything ready but addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ...codegen.llvm.runtime import KernelFault
+from ...declare.arrays import Array, np_dtype
+from ...declare.evaluate import Binding
+from ...ir.graph import Value
+from .addresses import address, array_at
+from .plan import Base, Plan, Segment, Words, bound, place
+
+if TYPE_CHECKING:
+    from .program import CpuProgram
+
+Late: TypeAlias = "tuple[int, Callable[[Sequence[Array]], Array]]"
+"""The index of an output that is copied after the run, and how."""
+
+
+class Direct:
+    """Runs under one binding: writes the addresses of inputs and outputs, then calls once.
+
+    Inputs are row-major, aligned, and of the binding's shapes. Runs of one program come one at a
+    time, as those of the program itself.
+    """
+
+    def __init__(self, program: CpuProgram, plan: Plan, segment: Segment, binding: Binding
+                 ) -> None:
+        self.program, self.plan, self.segment = program, plan, segment
+        self.binding = dict(binding)
+        pool, alone = program.pool, program.pool.threads == 1 or segment.schedule.serial
+        self._run = pool.run_serial if alone else pool.run
+        self._settle()
+        moving = segment.moving
+        self._reads = [(i, words) for i, v in enumerate(program.graph.inputs)
+                       if (words := moving.get(v))]
+        self._made: list[tuple[tuple[int, ...], np.dtype, Words]] = []
+        self._late: list[Late] = []
+        self._outputs(moving)
+
+    def _outputs(self, moving: dict[Base, Words]) -> None:
+        """The first output with all elements of a base is its storage; the rest are copies."""
+        first: dict[Base, int] = {}
+        for i, (v, how) in enumerate(self.program.results):
+            view = self.program.whole.views[v]
+            shape, dtype = bound(v, self.binding), np_dtype(v.dtype)
+            if how != "copy" and view.base not in first:
+                first[view.base] = i
+                self._made.append((shape, dtype, moving.get(view.base, [])))
+                continue
+            self._made.append(((0,), dtype, []))
+            made = first.get(view.base)
+            self._late.append((i, self._part(v)) if made is None else (i, _again(made, shape)))
+
+    def _part(self, v: Value) -> Callable[[Sequence[Array]], Array]:
+        view = self.program.whole.views[v]
+        at = place(view, self.binding)
+
+        def copy(_: Sequence[Array]) -> Array:
+            base = self.plan.find(view.base)
+            base = self.program.held[view.base] if base is None else base
+            return array_at(base, at, view.base).copy()
+
+        return copy
+
+    def _settle(self) -> None:
+        program = self.program
+        self.plan.place_in(program.arena(0, self.plan.layout.total), program.addresses,
+                           program.version)
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        """Fresh outputs in the graph's order."""
+        program, plan, table = self.program, self.plan, self.segment.frame.table
+        if plan.version != program.version or plan.arena is not program.arenas[0]:
+            self._settle()
+        for i, words in self._reads:
+            start = address(inputs[i])
+            for word, offset in words:
+                table[word] = start + offset
+        found: list[Array] = []
+        for shape, dtype, words in self._made:
+            array = np.empty(shape, dtype)
+            found.append(array)
+            if words:
+                start = address(array)
+                for word, offset in words:
+                    table[word] = start + offset
+        try:
+            self._run(self.segment.schedule, self.segment.frame)
+        except KernelFault as fault:
+            raise program.error(0, fault, self.binding) from None
+        for i, copy in self._late:
+            found[i] = copy(found)
+        return found
+
+
+def _again(made: int, shape: tuple[int, ...]) -> Callable[[Sequence[Array]], Array]:
+    return lambda found: found[made].reshape(shape).copy()

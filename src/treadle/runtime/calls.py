@@ -1,0 +1,79 @@
+"""Calls that need no checks but a few: the shapes have been bound before."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..backends.base import Call
+from ..declare.arrays import Array, np_dtype
+from .signature import Signature
+
+KEPT = 64
+"""Shapes whose calls an executable keeps."""
+_SOLID = 0x101
+"""NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED in `ndarray.flags.num`."""
+Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
+
+
+class Calls:
+    """Calls by the shapes of their inputs.
+
+    What a call found here skips has been checked for equal shapes: ranks, limits, and agreement of
+    sizes. Names, dtypes, byte order, contiguity and alignment are looked at each time; anything
+    unusual takes the long way, which also words the errors.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self.outputs = [leaf.name for leaf in signature.outputs]
+        self._names = [leaf.name for leaf in signature.inputs]
+        leaves = (*signature.inputs, *signature.outputs)
+        self._able = all(leaf.dtype.numpy and leaf.dtype.sort not in ("host", "string")
+                         for leaf in leaves)
+        self._dtypes = [np_dtype(leaf.dtype) for leaf in signature.inputs] if self._able else []
+        self._kept: OrderedDict[Shapes, Call] = OrderedDict()
+
+    def find(self, args: Sequence[Any], named: Mapping[str, Any]
+             ) -> tuple[Call, Sequence[Array]] | None:
+        """The call for these arguments with one array for each input, or None."""
+        if not self._kept:
+            return None
+        if (arrays := self._arrange(args, named)) is None:
+            return None
+        shapes: list[tuple[int, ...]] = []
+        for array, dtype in zip(arrays, self._dtypes, strict=True):
+            if (type(array) is not np.ndarray or array.dtype is not dtype
+                    or array.flags.num & _SOLID != _SOLID):
+                return None
+            shapes.append(array.shape)
+        call = self._kept.get(tuple(shapes))
+        return None if call is None else (call, arrays)
+
+    def _arrange(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any] | None:
+        names = self._names
+        if args:
+            if named:
+                return None
+            if type(args[0]) is not dict or len(args) != 1:
+                return args if len(args) == len(names) else None
+            named = args[0]
+        if len(named) != len(names):
+            return None
+        try:
+            return [named[n] for n in names]
+        except KeyError:
+            return None
+
+    def misses(self, arrays: Sequence[Array]) -> bool:
+        """Whether there is no call for these shapes yet."""
+        return tuple([a.shape for a in arrays]) not in self._kept
+
+    def keep(self, arrays: Sequence[Array], call: Call | None) -> None:
+        """Use `call` for inputs of these shapes from now on."""
+        if call is not None and self._able:
+            self._kept[tuple([a.shape for a in arrays])] = call
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
