@@ -1,6 +1,6 @@
 """The test cases of the onnx package, run on any device of treadle.
 
-`python tests/onnx/node_suite.py [--device reference] [--filter RE] [--summary]` prints what fails
+`python tests/onnx/node_suite.py [--device cpu] [--filter RE] [--summary]` prints what fails
 and why; `tests/onnx/test_node_suite.py` asserts it. What may fail stands in `exceptions.toml`.
 """
 
@@ -244,7 +244,7 @@ def _reason(text: str) -> str:
 def main(argv: Sequence[str]) -> int:
     """Print failures, or their counts by reason."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="reference")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--filter", default="", metavar="RE")
     parser.add_argument("--summary", action="store_true", help="count by reason only")
     parser.add_argument("--extra", action="store_true", help="newer opsets too")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.onnx.node_suite import Case, cases, excused, exemptions, failure
 
-DEVICES = ("reference",)
+DEVICES = ("reference", "cpu")
 
 
 def batches() -> dict[str, list[Case]]:

@@ -18,6 +18,7 @@ from treadle.ops.contract import matmul
 from treadle.ops.control import if_, scan
 from treadle.ops.dynamic import nonzero
 from treadle.ops.gather import gather
+from treadle.ops.host import sequence_construct
 from treadle.ops.leaves import full
 from treadle.ops.mathfn import exp, sqrt
 from treadle.ops.movement import concat, expand, reshape, slice_, transpose, unsqueeze
@@ -162,6 +163,23 @@ def test_views_of_all_kinds_reach_host_steps() -> None:
     exe = treadle.trace(fn, "f32[4,3]").compile("cpu")
     want = np.concatenate([np.broadcast_to((x + 1).T, (2, 3, 4)), np.full((2, 3, 1), 7.0)], 2)
     np.testing.assert_array_equal(one(exe(x)), want)
+
+
+def test_sequences_keep_what_they_were_given() -> None:
+    """The buffer behind an element is used again by what follows."""
+    def fn(x: Value) -> Sequence[Value]:
+        kept = sequence_construct([exp(x), exp(x * 2.0)])
+        y = x
+        for _ in range(4):
+            y = exp(reshape(transpose(y, perm=(1, 0)), shape=(4, 4)) * -0.5)
+        return kept, y
+
+    exe = treadle.trace(fn, "f32[4,4]").compile("cpu")
+    x = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
+    first = exe(x)
+    exe(x * 0)
+    for got, want in zip(next(iter(first.values())), (np.exp(x), np.exp(x * 2)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
 def test_rows_over_every_axis() -> None:
