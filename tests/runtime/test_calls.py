@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 import treadle
 from tests.onnx.build import F32, model, node
 from treadle.backends.cpu.addresses import field_address, interface_address
+from treadle.declare.arrays import Array
 from treadle.errors import BindingError, RunError
 from treadle.ir.graph import Value
 from treadle.ops import exp, gather, matmul, reshape, softmax, sum_
@@ -19,8 +20,8 @@ from treadle.runtime.executable import Executable
 from treadle.runtime.signature import Signature
 
 
-def compiled(fn: Callable[..., Any], *types: str, threads: int = 2, **options: Any) -> Executable:
-    exe = treadle.trace(fn, *types).compile("cpu", threads=threads, **options)
+def compiled(fn: Callable[..., Any], *types: str, threads: int = 2) -> Executable:
+    exe = treadle.trace(fn, *types).compile("cpu", threads=threads)
     assert isinstance(exe, Executable)
     return exe
 
@@ -31,7 +32,7 @@ def binds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found: list[int] = []
     bind = Signature.bind
 
-    def counted(self: Signature, arrays: Any) -> dict[str, int]:
+    def counted(self: Signature, arrays: Sequence[Array]) -> dict[str, int]:
         found.append(1)
         return bind(self, arrays)
 
@@ -87,7 +88,7 @@ def test_a_fault_belongs_to_its_call() -> None:
     x = np.arange(20, dtype=np.float32).reshape(5, 4)
     for i in ((0, 1), (4, 7), (2, 3), (-6, 0), (-5, 4)):
         at = np.array(i)
-        if -5 <= min(i) and max(i) < 5:
+        if min(i) >= -5 and max(i) < 5:
             np.testing.assert_array_equal(next(iter(exe(x, at).values())), x[at])
         else:
             with pytest.raises(RunError, match=r"index (7|-6) is out of range"):

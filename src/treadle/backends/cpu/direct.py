@@ -12,7 +12,7 @@ from ...declare.arrays import Array, np_dtype
 from ...declare.evaluate import Binding
 from ...ir.graph import Value
 from .addresses import address, array_at
-from .plan import Base, Plan, Segment, Words, bound, place
+from .plan import Base, Followers, Plan, Segment, bound, place
 
 if TYPE_CHECKING:
     from .program import CpuProgram
@@ -38,11 +38,11 @@ class Direct:
         moving = segment.moving
         self._reads = [(i, words) for i, v in enumerate(program.graph.inputs)
                        if (words := moving.get(v))]
-        self._made: list[tuple[tuple[int, ...], np.dtype, Words]] = []
+        self._made: list[tuple[tuple[int, ...], np.dtype, Followers]] = []
         self._late: list[Late] = []
         self._outputs(moving)
 
-    def _outputs(self, moving: dict[Base, Words]) -> None:
+    def _outputs(self, moving: dict[Base, Followers]) -> None:
         """The first output with all elements of a base is its storage; the rest are copies."""
         first: dict[Base, int] = {}
         for i, (v, how) in enumerate(self.program.results):

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ...codegen.llvm.jit import Program
 from ...codegen.llvm.schedule import Frame, Phase, Schedule
-from ...codegen.llvm.schedule import Step as KernelCall
 from ...declare import evaluate as interpreter
 from ...declare.arrays import Array, np_dtype
 from ...errors import OperatorError, RunError
@@ -24,10 +23,10 @@ from ...memory.views import View
 from .addresses import Place, address
 from .assembly import AnyStep, Assembled, HostStep, NativeStep, RepeatStep, Stage
 from .lowered import Packed
+from .words import Base, Words, parts
 
-Base: TypeAlias = "Value | Packed"
 Bytes: TypeAlias = NDArray[np.uint8]
-Words: TypeAlias = "list[tuple[int, int]]"
+Followers: TypeAlias = "list[tuple[int, int]]"
 """Words of a frame that follow one base, with the bytes beyond its address."""
 
 
@@ -43,7 +42,7 @@ class Segment:
     bases: list[Base]
     base_of: NDArray[np.int64]
     offsets: NDArray[np.int64]
-    moving: dict[Base, Words] = field(default_factory=dict[Base, Words])
+    moving: dict[Base, Followers] = field(default_factory=dict[Base, Followers])
 
     def settle(self, still: Mapping[Base, int]) -> None:
         """Write the words of bases that stay where they are; the others are `moving`."""
@@ -53,7 +52,7 @@ class Segment:
                            for w in np.flatnonzero(self.base_of == i)]
                        for i, b in enumerate(self.bases) if b not in still}
 
-    def point(self, words: Words, address: int) -> None:
+    def point(self, words: Followers, address: int) -> None:
         """Write the words of a moving base."""
         table = self.frame.table
         for word, offset in words:
@@ -119,6 +118,8 @@ class Planner:
         sizes = {b: _nbytes(b) for s in steps for b in s.writes}
         self.arena: ArenaPlan[Value] = ArenaPlan(steps, sizes, [v for v in later if v in sizes])
         self.symbols = sorted(self._symbols())
+        self._parts = {c: parts(c) for s in stage.steps if not isinstance(s, HostStep)
+                       for c in s.calls()}
 
     def _access(self, step: AnyStep, own: set[Value]) -> Access[Value]:
         """Arena buffers that a step touches; a host step's outputs are NumPy's."""
@@ -173,7 +174,7 @@ class Planner:
 
     def _segment(self, steps: Sequence[tuple[int, AnyStep]], binding: Mapping[str, int]
                  ) -> Segment:
-        work = _Words(self.whole.addresses, binding)
+        work = Words(self.whole.addresses, self._parts, binding)
         for number, step in steps:
             if isinstance(step, NativeStep):
                 work.call(number, step)
@@ -186,57 +187,6 @@ class Planner:
                        Schedule(cut, program, work.scratch), Frame([0] * len(work.offsets)),
                        list(work.bases), np.array(work.base_of, np.int64),
                        np.array(work.offsets, np.int64))
-
-
-class _Words:
-    """The words of a segment's kernel calls, in order."""
-
-    def __init__(self, addresses: Sequence[int], binding: Mapping[str, int]) -> None:
-        self.addresses, self.binding = addresses, binding
-        self.bases: dict[Base, int] = {}
-        self.base_of: list[int] = []
-        self.offsets: list[int] = []
-        self.phases: list[tuple[list[KernelCall], int]] = []
-        self.scratch = 0
-
-    def call(self, number: int, step: NativeStep) -> None:
-        """One call."""
-        chunks, bases, offsets = self._known(step, self.binding)
-        self._add(number, step, chunks, bases, offsets)
-
-    def repeat(self, number: int, step: RepeatStep) -> None:
-        """The calls of every turn; offsets are linear in the turn."""
-        count = evaluate(step.count, self.binding)
-        for call in step.start[count % 2]:
-            self.call(number, call)
-        known = [[(c, *self._known(c, {**self.binding, step.turn: 0}),
-                   self._known(c, {**self.binding, step.turn: 1})[2]) for c in body]
-                 for body in step.bodies]
-        for turn in range(count):
-            for c, chunks, bases, first, second in known[(count - turn) % 2]:
-                self._add(number, c, chunks, bases,
-                          [a + turn * (b - a) for a, b in zip(first, second, strict=True)])
-
-    def _known(self, step: NativeStep, binding: Mapping[str, int]
-               ) -> tuple[int, list[int], list[int]]:
-        """Chunks, the number of each word's base, and its offset."""
-        self.scratch = max(self.scratch, step.lowered.scratch(binding))
-        bases, offsets = list[int](), list[int]()
-        for w in step.lowered.words:
-            base, offset = _word(w, binding)
-            bases.append(-1 if base is None else self.bases.setdefault(base, len(self.bases)))
-            offsets.append(offset)
-        return step.lowered.chunks(binding), bases, offsets
-
-    def _add(self, number: int, step: NativeStep, chunks: int, bases: Sequence[int],
-             offsets: Sequence[int]) -> None:
-        call = KernelCall(self.addresses[step.kernel], len(self.offsets), number)
-        self.base_of += bases
-        self.offsets += offsets
-        if self.phases and chunks == 1 == self.phases[-1][1]:
-            self.phases[-1][0].append(call)
-        else:
-            self.phases.append(([call], chunks))
 
 
 def written(step: AnyStep) -> Sequence[Value]:
@@ -268,14 +218,6 @@ def _nbytes(value: Value) -> Size:
     for d in value.shape:
         size = size * d
     return size
-
-
-def _word(word: object, binding: Mapping[str, int]) -> tuple[Base | None, int]:
-    if isinstance(word, Packed):
-        return word, 0
-    if isinstance(word, View):
-        return word.base, evaluate(word.offset, binding) * (word.base.dtype.bits // 8)
-    return None, evaluate(word, binding)  # type: ignore[arg-type]
 
 
 def bound(value: Value, binding: Mapping[str, int]) -> tuple[int, ...]:
