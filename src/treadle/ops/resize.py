@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -226,7 +226,27 @@ def _inside(a: Axis, coordinates: Coordinates, at: Array) -> Array:
     return (at >= 0) & (at <= a.size - 1)
 
 
-def _along(axis: int, rank: int, line: Array) -> Array:
+class Taps(NamedTuple):
+    """How one axis is read: indices [taps, out], weights (None: one of 1), places inside x."""
+
+    axis: int
+    index: Array
+    weight: Array | None
+    inside: Array
+
+
+def sampling(shape: tuple[int, ...], sizes: tuple[int, ...], scales: tuple[float, ...],
+             roi: tuple[float, ...], axes: tuple[int, ...] | None, kernel: Kernel) -> list[Taps]:
+    """The axes that change, those that shrink most first."""
+    plan, out = _plan(shape, sizes, scales, roi, _axes(shape, axes)), list[Taps]()
+    for axis in sorted(plan, key=lambda i: plan[i].out / max(plan[i].size, 1)):
+        index, weight, place = _taps(plan[axis], kernel)
+        out.append(Taps(axis, index, weight, _inside(plan[axis], kernel.coordinates, place)))
+    return out
+
+
+def along(axis: int, rank: int, line: Array) -> Array:
+    """A vector shaped to broadcast along one axis."""
     return line.reshape([-1 if i == axis else 1 for i in range(rank)])
 
 
@@ -236,7 +256,7 @@ def _interpolate(x: Array, axis: int, index: Array, weight: Array | None) -> Arr
         return np.take(x, index[0], axis)
     out: Array | None = None
     for i, w in zip(index, weight.astype(x.dtype), strict=True):
-        part = np.multiply(np.take(x, i, axis), _along(axis, x.ndim, w))
+        part = np.multiply(np.take(x, i, axis), along(axis, x.ndim, w))
         out = part if out is None else np.add(out, part, out=out)
     assert out is not None
     return out
@@ -293,18 +313,15 @@ def resize(x: Array, *, run_scales: Array | None = None, run_roi: Array | None =
     `extrapolation`. Both may come as tensors, `run_scales` and `run_roi`. Integers truncate, and
     round with `antialias`, as in ONNX Runtime.
     """
-    at = _axes(x.shape, axes)
     scales = scales if run_scales is None else tuple(map(float, run_scales))
     roi = roi if run_roi is None else tuple(map(float, run_roi))
-    plan = _plan(x.shape, cast("tuple[int, ...]", sizes), scales, roi, at)
     kernel = Kernel(mode, coordinates, nearest, cubic, exclude_outside, antialias)
     w, outside = _computing(x, mode), list[Array]()
-    for axis in sorted(plan, key=lambda i: plan[i].out / max(plan[i].size, 1)):
-        index, weight, place = _taps(plan[axis], kernel)
+    for axis, index, weight, inside in sampling(
+            x.shape, cast("tuple[int, ...]", sizes), scales, roi, axes, kernel):
         w = _interpolate(w, axis, index, weight)
-        inside = _inside(plan[axis], coordinates, place)
         if not inside.all():
-            outside.append(_along(axis, x.ndim, ~inside))
+            outside.append(along(axis, x.ndim, ~inside))
     out = _narrowed(w, x, np.rint if antialias else np.trunc)
     for mask in outside:
         out = np.where(mask, np.asarray(extrapolation).astype(x.dtype), out)
