@@ -227,10 +227,10 @@ def _inside(a: Axis, coordinates: Coordinates, at: Array) -> Array:
 
 
 class Taps(NamedTuple):
-    """How one axis is read: indices [taps, out], weights (None: one of 1), places inside x."""
+    """How one axis is read: places [taps, out], weights (None: one of 1), places inside x."""
 
     axis: int
-    index: Array
+    places: Array
     weight: Array | None
     inside: Array
 
