@@ -345,6 +345,28 @@ def cast_map(x: H, /, *, dtype: DType, size: Size | None = None, fresh: str = ''
     """
 
 
+def causal_conv_with_state(
+    x: H,
+    weight: H | float,
+    /,
+    *,
+    bias: H | None = None,
+    past: H | None = None,
+    activation: Literal['none', 'silu', 'swish'] = 'none',
+    dilation: int = 1,
+    channels_last: bool = False,
+    state_window: int = 0,
+) -> H | tuple[H, ...]:
+    """y[n,c,t] = act(bias[c] + sum over j of weight[c,0,j] z[n,c,t + j dilation]), z = past, x.
+
+    x[N,C,L], or [N,L,d1,..] with channels_last, weight[C,1,k], bias[C], past and the second
+    output [N,C,(k-1) dilation] in the layout of x: what stands before x, zeros without it, and
+    the last positions of z. silu and swish are y * sigmoid(y). With state_window W, states are
+    [W,..]: those after the last W positions, zeros in front, the last one read. Halves are
+    rounded once (ONNX and com.microsoft CausalConvWithState).
+    """
+
+
 def ceil(x: E, /) -> E:
     """The smallest integer not below x."""
 
@@ -823,6 +845,47 @@ def fused(operands: Sequence[H], /, *, body: Callable[..., object]) -> H | tuple
     """
 
 
+def gated_add(x: H, y: H | float, gate: H | float, /) -> H:
+    """X + y * gate; halves round the product, then the sum. x and y [..,C], gate [..,1].
+
+    com.microsoft GatedAdd without gate_weight.
+    """
+
+
+def gated_delta_net(
+    q: H,
+    k: H | float,
+    v: H | float,
+    g: H | float,
+    beta: H | float,
+    /,
+    *,
+    state: H | None = None,
+    scale: float = 0.0,
+) -> H | tuple[H, ...]:
+    """`linear_attention` by the rule gated_delta with equally many heads; gives y and the state.
+
+    q and k [N,T,H,dk], v[N,T,H,dv], g and beta [N,T,H], state[N,H,dk,dv], y[N,T,H,dv]
+    (2412.06464).
+    """
+
+
+def gated_rms_norm(
+    x: H,
+    scale: H | float,
+    gate: H | float,
+    /,
+    *,
+    eps: float = 1e-05,
+    activation: Literal['silu', 'swish', 'sigmoid'] = 'silu',
+) -> H:
+    """X / sqrt(mean(x^2) + eps) * scale * act(gate); the mean runs over groups of C.
+
+    x and gate [..,groups * C], scale [C]; act is gate * sigmoid(gate), or sigmoid(gate)
+    (com.microsoft GatedRMSNorm). Halves are rounded once.
+    """
+
+
 def gather(x: H, indices: H, /, *, axis: int = 0) -> H:
     """The slices of an axis that `indices` name; its axes replace that one (ONNX Gather)."""
 
@@ -1099,6 +1162,48 @@ def leaky_relu(x: E, /, *, alpha: float = 0.01) -> E:
     """X where x > 0, else alpha * x."""
 
 
+def linear_attention(
+    query: H,
+    key: H | float,
+    value: H | float,
+    /,
+    *,
+    past: H | None = None,
+    decay: H | None = None,
+    beta: H | None = None,
+    rule: Literal['linear', 'gated', 'delta', 'gated_delta'] = 'gated_delta',
+    q_heads: int,
+    kv_heads: int,
+    scale: float = 0.0,
+    state_window: int = 0,
+) -> H | tuple[H, ...]:
+    """y = scale qT S after each token, with the state S updated by `rule`. Gives y and the state.
+
+    linear: S += k vT; gated: S = exp(decay) S + k vT; delta: S += k (beta (v - kT S))T;
+    gated_delta: first the decay, then delta. query[N,T,Hq*dk] with Hq = q_heads,
+    key[N,T,Hk*dk], value[N,T,H*dv] with H = kv_heads, past[N,H,dk,dv], decay [N,T,H] or
+    [N,T,H*dk], beta [N,T,H] or [N,T,1]; y[N,T,max(Hq,H)*dv]. Query head h reads state
+    h // (Hq / H), or state h reads query head h // (H / Hq); Hk divides H. scale 0 is
+    1 / sqrt(dk). The state has the dtype of past, else of query. With state_window W, past and
+    state are [W,N,H,dk,dv]: the states after the last W tokens, zeros in front, the last one
+    read (ONNX LinearAttention; 2406.06484, 2412.06464).
+    """
+
+
+def linear_attention_gate(
+    a: H,
+    dt_bias: H | float,
+    decay_scale: H | float,
+    /,
+    *,
+    b: H | None = None,
+) -> H | tuple[H, ...]:
+    """Decay = decay_scale * softplus(a + dt_bias), and beta = sigmoid(b) where b is given.
+
+    a and b [N,T,H], dt_bias and decay_scale [H] in f32 (com.microsoft LinearAttentionGate).
+    """
+
+
 def linear_classifier(
     x: H,
     coefficients: H | float,
@@ -1259,6 +1364,24 @@ def lstm(
 
 def lt(a: E, b: E | float, /) -> E:
     """Whether a < b."""
+
+
+def mamba2_scan(
+    x: H,
+    dt: H | float,
+    a: H | float,
+    b: H | float,
+    c: H | float,
+    /,
+    *,
+    state: H | None = None,
+) -> H | tuple[H, ...]:
+    """State spaces with one decay a head: h = exp(dt a) h + dt b xT, y = cT h. Gives y and h.
+
+    x[N,T,H,P], dt[N,T,H], a[H] (negative to forget), b and c [N,T,G,n] with G a divisor of H:
+    head i reads group i // (H / G). The state is [N,H,n,P] (Mamba-2, 2405.21060). It is
+    `linear_attention` by the rule gated, with the decay in f32.
+    """
 
 
 def map_(xs: Sequence[E], /, *, expr: str) -> E | tuple[E, ...]:
@@ -2011,6 +2134,24 @@ def scatter_nd(
     """x with updates written over the slices that index tuples name (ONNX ScatterND).
 
     Without a reduction the last of several updates of one place wins.
+    """
+
+
+def selective_scan(
+    x: H,
+    dt: H | float,
+    a: H | float,
+    b: H | float,
+    c: H | float,
+    /,
+    *,
+    state: H | None = None,
+) -> H | tuple[H, ...]:
+    """h = exp(dt a) h + dt b x, y = sum over n of c h, token by token. Gives y and the last h.
+
+    x and dt [N,T,C], a[C,n] (negative to forget), b and c [N,T,n], state[N,C,n]. The state is
+    carried in f32 (f64 for f64 x) and rounded once to its own dtype, f32 or f64 without one
+    (Mamba, 2312.00752).
     """
 
 

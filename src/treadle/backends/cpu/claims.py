@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ...codegen.llvm.scalars import holds
+from ...declare.opdef import infer
 from ...errors import Declined
 from ...ir.graph import Node, Value
 from ...memory.views import RULES, View, certain, follow, whole
@@ -73,8 +74,9 @@ def claim(node: Node) -> Claim:
         return Claim("native", "a copy" if moved else "a view")
     if node.op == "scan" and all(claim(n).how == "native" for n in node.regions["body"].walk()):
         return Claim("native", "the kernels of its body, called again for every turn")
+    outs = node.outputs or [Value(t) for t in infer(node)]  # a call being recorded has none yet
     try:
-        lower(node, [whole(v) for v in node.inputs], [whole(v) for v in node.outputs])
+        lower(node, [whole(v) for v in node.inputs], [whole(v) for v in outs])
     except Declined as e:
         kind = REGISTRY[node.op].kind
         return Claim("decomposed" if kind == "composite" else "host", e.message)
