@@ -17,7 +17,8 @@ import numpy as np
 from bench import micro
 from tests.models.handed import MODELS, Handed
 from tools.fetch import FetchError
-from treadle.cli.bench import best_device, write
+from treadle.backends.devices import default
+from treadle.cli.bench import write
 from treadle.errors import TreadleError
 from treadle.measure.cases import Case, overhead
 from treadle.measure.comparison import Settings, run_all
@@ -57,7 +58,7 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     p = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     p.add_argument("--only", default="", metavar="REGEX", help="of `family: name`")
     p.add_argument("--parts", default="micro,models", help="micro, models or both")
-    p.add_argument("--device", default=best_device(), help="treadle's devices, the first compares")
+    p.add_argument("--device", default=default(), help="treadle's devices, the first compares")
     p.add_argument("--peers", default="onnxruntime,openvino,torch,numpy")
     p.add_argument("--threads", default="1,2")
     p.add_argument("--size", type=int, choices=(0, 1), default=0,

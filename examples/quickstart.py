@@ -100,7 +100,7 @@ def metadata(path: Path) -> dict[str, str]:
 
 def main() -> None:
     """Run both on the device named on the command line, or on the default one."""
-    device = sys.argv[1] if len(sys.argv) > 1 else "reference"
+    device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
     start = time.perf_counter()
     name_file_types(device)
     read_text(device)

@@ -75,14 +75,15 @@ def onnx_coverage() -> str:
                           for r in sorted(found, key=lambda r: r.since))
         newest = max(found, key=lambda r: r.since)
         note = " ".join((newest.fn.__doc__ or "").split("\n\n")[0].split())
-        rows.append([domain or "ai.onnx", op, spans, "reference", _dtypes(domain, op), note])
+        rows.append([domain or "ai.onnx", op, spans, "cpu, reference", _dtypes(domain, op), note])
     own = {(r[0] if r[0] != "ai.onnx" else "", r[1]) for r in rows}
     for schema in onnx.defs.get_all_schemas():
         key = (schema.domain, schema.name)
         if key not in own and not schema.deprecated and has_body(
                 *key, onnx.defs.onnx_opset_version()):
             rows.append([schema.domain or "ai.onnx", schema.name, f"{schema.since_version}+",
-                         "reference", _dtypes(*key), "by the body that the standard publishes"])
+                         "cpu, reference", _dtypes(*key),
+                         "by the body that the standard publishes"])
     return page(
         "ONNX coverage", "the importer table in src/treadle/frontends/onnx/operators",
         f"{len(rows)} operators. Opsets are those of the operator's domain. Element types are what "

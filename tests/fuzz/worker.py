@@ -20,6 +20,8 @@ UNFORESEEN = (TypeError, ValueError, AttributeError, KeyError, AssertionError)
 """Python's errors that no error of the project may stand for."""
 ELEMENTS = 1 << 16
 """Elements of the largest input that is made."""
+CPU_EVERY = 10
+"""Which mutants run on the CPU device, whose compiler takes its time; the others on `reference`."""
 ROOT = Path(__file__).parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
@@ -33,8 +35,8 @@ def _stop(*_: object) -> None:
     raise OutOfTime
 
 
-def attempt(data: bytes, inputs: Any) -> str:  # noqa: ANN401 - a list of arrays, or None
-    """Load, compile and run; what came of it."""
+def attempt(data: bytes, inputs: Any, device: str) -> str:  # noqa: ANN401 - a list of arrays, or None
+    """Load, compile and run on a device; what came of it."""
     from treadle.errors import TreadleError
 
     signal.setitimer(signal.ITIMER_VIRTUAL, IMPORT_S + RUN_S)
@@ -45,7 +47,7 @@ def attempt(data: bytes, inputs: Any) -> str:  # noqa: ANN401 - a list of arrays
 
         model = treadle.load(data)
         stage = "compile"
-        exe = model.compile()
+        exe = model.compile(device)
         stage = "run"
         given = make_inputs(exe.signature, inputs)
         if given is None:
@@ -149,14 +151,17 @@ def main() -> None:
     import numpy as np
 
     np.seterr(all="ignore")
-    attempt(SEEDS["dense"](), None)  # what loading modules takes is no mutant's
+    for device in ("reference", "cpu"):  # what loading modules takes is no mutant's
+        attempt(SEEDS["dense"](), None, device)
     for line in sys.stdin:
-        words = line.rstrip("\n").split(" ", 2)
+        words, device = line.rstrip("\n").split(" ", 2), "reference"
         if words[0] == "file":
             data, inputs = Path(line.rstrip("\n")[5:]).read_bytes(), None
+            device = "cpu"
         else:
             data, inputs = mutant(words[0], words[1], int(words[2]))
-        print(attempt(data, inputs).replace("\n", " | "), flush=True)
+            device = "cpu" if int(words[2]) % CPU_EVERY == 0 else device
+        print(attempt(data, inputs, device).replace("\n", " | "), flush=True)
 
 
 if __name__ == "__main__":

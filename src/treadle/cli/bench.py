@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..api import load
-from ..backends.devices import DEVICES, device, usable
+from ..backends.devices import default, usable
 from ..errors import BindingError
 from ..ir.dims import symbols
 from ..measure.cases import Case, overhead
@@ -59,13 +59,8 @@ def bench(models: Annotated[list[Path], typer.Argument(metavar="MODEL...", help=
     show(report)
 
 
-def best_device() -> str:
-    """The CPU device where it can run, else the reference."""
-    return "cpu" if "cpu" in DEVICES and not device("cpu").unavailable() else "reference"
-
-
 def _devices(text: str) -> list[str]:
-    names = _names(text) or [best_device()]
+    names = _names(text) or [default()]
     for name in names:
         usable(name)
     return names

@@ -24,7 +24,7 @@ from .report import compare_with_onnxruntime, report_of, save, show
 
 
 def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
-        device: Annotated[str, typer.Option(help="see `treadle devices`")] = "reference",
+        device: Annotated[str, typer.Option(help="see `treadle devices`; cpu unless given")] = "",
         input: Annotated[list[str] | None, typer.Option(  # noqa: A002 - the option's name
             help="NAME=file.npy | random | zeros | 1,2,3 (repeatable)")] = None,
         dim: Annotated[list[str] | None, typer.Option(help="NAME=N for a symbolic size")] = None,
@@ -47,13 +47,13 @@ def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
     records: list[Record] = []
     pipeline = watched(print_after or [], stop_after, records,
                        to=sys.stderr if as_json else sys.stdout)
-    arrays, outputs, times = _run(model, device, pipeline, parse_pairs(input or [], "--input"),
-                                  parse_dims(dim or []), seed, repeat)
+    name, arrays, outputs, times = _run(model, device, pipeline, parse_pairs(
+        input or [], "--input"), parse_dims(dim or []), seed, repeat)
     if time_passes:
         print_times(records)
     if output is not None:
         save(output, outputs)
-    report = report_of(model.name, device, outputs, times)
+    report = report_of(model.name, name, outputs, times)
     if compare:
         report["compare"] = compare_with_onnxruntime(model, arrays, outputs)
     print(json.dumps(report, indent=1)) if as_json else show(report)
@@ -63,17 +63,17 @@ def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
 
 def _run(model: Path, device: str, pipeline: Pipeline, given: Mapping[str, str],
          dims: Mapping[str, int], seed: int, repeat: int
-         ) -> tuple[Outputs, Outputs, list[float]]:
-    """Inputs, outputs and the milliseconds of `repeat` further runs."""
+         ) -> tuple[str, Outputs, Outputs, list[float]]:
+    """The device, inputs, outputs and the milliseconds of `repeat` further runs."""
     console = Console(stderr=True)
     with console.status(f"loading {model.name}"):
         loaded = load(model)
         arrays, notes = make_inputs(loaded.signature, given, dims, seed)
-        exe = loaded.compile(device, pipeline=pipeline)
+        exe = loaded.compile(device or None, pipeline=pipeline)
     for note in notes:
         console.print(f"[dim]{escape(note)}[/dim]")
     with console.status("running"):
-        return arrays, exe(arrays), _timed(exe, arrays, repeat)
+        return exe.backend.name, arrays, exe(arrays), _timed(exe, arrays, repeat)
 
 
 def _timed(exe: Any, arrays: Mapping[str, Array], repeat: int) -> list[float]:  # noqa: ANN401 - either executable

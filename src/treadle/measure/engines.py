@@ -64,7 +64,7 @@ class Engine:
 def _treadle(job: Job) -> Run:
     from ..api import load
 
-    exe = load(job.source).compile(device=job.option or "reference")
+    exe = load(job.source).compile(device=job.option or None)
     inputs = dict(job.inputs)
     return lambda: list(exe(inputs).values())
 

@@ -66,10 +66,10 @@ class Model:
         """Parameters by name."""
         return self.built.params
 
-    def compile(self, device: str = "reference", *, precision: str = "f32",
+    def compile(self, device: str | None = None, *, precision: str = "f32",
                 threads: int | None = None, freeze: bool = True,
                 pipeline: Pipeline | None = None) -> Executable:
-        """An executable for `device`.
+        """An executable for `device`: "cpu" by default, or "reference" where LLVM is missing.
 
         `threads` are those of the device "cpu"; by default `TREADLE_THREADS` or all usable cores.
         Results do not depend on it. `freeze` lets the passes fold parameters into the graph;
@@ -122,19 +122,20 @@ class LateModel:
         """The model for inputs of these shapes and, where it depends on them, values."""
         return Model(self.source, self.binder(arrays))
 
-    def compile(self, device: str = "reference", *, precision: str = "f32",
+    def compile(self, device: str | None = None, *, precision: str = "f32",
                 threads: int | None = None, freeze: bool = True,
                 pipeline: Pipeline | None = None) -> LateExecutable:
         """An executable that specialises itself at each new binding."""
         check_precision(precision)
+        backend = usable(device)
         names = [leaf.name for leaf in self.signature.inputs]
 
         def specialise(arrays: Sequence[Array]) -> Executable:
             bound = self.bind(dict(zip(names, arrays, strict=True)))
-            return bound.compile(device, precision=precision, threads=threads, freeze=freeze,
+            return bound.compile(backend.name, precision=precision, threads=threads, freeze=freeze,
                                  pipeline=pipeline)
 
-        return LateExecutable(self.signature, usable(device), self.binder, specialise)
+        return LateExecutable(self.signature, backend, self.binder, specialise)
 
 
 def on_threads(backend: Backend, threads: int | None) -> Backend:

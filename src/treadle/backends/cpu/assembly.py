@@ -86,6 +86,7 @@ class Stage:
     steps: list[AnyStep] = field(default_factory=list[AnyStep])
     leaves: list[Node] = field(default_factory=list[Node])
     checks: list[Node] = field(default_factory=list[Node])
+    views: list[Node] = field(default_factory=list[Node])
 
 
 @dataclass(eq=False)
@@ -207,6 +208,7 @@ class Assembler:
 
     def _view(self, node: Node, stage: Stage) -> None:
         source = self.views[node.inputs[0]]
+        stage.views.append(node)
         found = follow(node, source)
         if found is None:
             moved = whole(Value(node.inputs[0].type, node.inputs[0].name))

@@ -14,6 +14,7 @@ from ...codegen.llvm.jit import Program
 from ...codegen.llvm.schedule import Frame, Phase, Schedule
 from ...declare import evaluate as interpreter
 from ...declare.arrays import Array, np_dtype
+from ...declare.room import array_bytes
 from ...errors import OperatorError, RunError
 from ...ir.dims import Size, evaluate, symbols
 from ...ir.graph import Node, Value
@@ -22,6 +23,7 @@ from ...memory.liveness import Access
 from ...memory.views import View
 from .addresses import Place, address
 from .assembly import AnyStep, Assembled, HostStep, NativeStep, RepeatStep, Stage
+from .limits import Limits, reserve
 from .lowered import Packed
 from .words import Base, Words, parts
 
@@ -117,6 +119,9 @@ class Planner:
         steps = [self._access(s, own) for s in stage.steps]
         sizes = {b: _nbytes(b) for s in steps for b in s.writes}
         self.arena: ArenaPlan[Value] = ArenaPlan(steps, sizes, [v for v in later if v in sizes])
+        self.limits = Limits([*[s.node for s in stage.steps if not isinstance(s, HostStep)],
+                              *stage.leaves, *stage.views])
+        self.made = [*self.arena.sizes, *self.direct]
         self.symbols = sorted(self._symbols())
         self._parts = {c: parts(c) for s in stage.steps if not isinstance(s, HostStep)
                        for c in s.calls()}
@@ -133,7 +138,7 @@ class Planner:
         return Access((), tuple(read(step)))
 
     def _symbols(self) -> set[str]:
-        found: set[str] = set()
+        found = {name for size in self.limits.sizes() for name in symbols(size)}
         for s in self.stage.steps:
             sizes: list[Size] = []
             if isinstance(s, HostStep):
@@ -155,9 +160,12 @@ class Planner:
 
     def plan(self, binding: Mapping[str, int]) -> Plan:
         """Numbers for everything; raises `RunError` for sizes that a view does not allow."""
+        self.limits.check(binding)
         for node in self.stage.checks:
             dry_run(node, binding)
         layout = self.arena.layout(binding)
+        own = sum([evaluate(_nbytes(v), binding) for v in self.direct])
+        reserve(layout.total + own, self.made, binding)
         items: list[Segment | HostCall] = []
         numbered = list(enumerate(self.stage.steps))
         for hosted, group in groupby(numbered, lambda s: isinstance(s[1], HostStep)):
@@ -238,6 +246,9 @@ def leaf(node: Node, binding: Mapping[str, int]) -> tuple[Array, ...]:
     attrs: dict[str, Any] = {k: interpreter.bind_attr(v, binding) for k, v in node.attrs.items()}
     if node.op == "full" and np_dtype(node.outputs[0].dtype).kind != "O":
         attrs["shape"] = ()
+    else:
+        reserve(sum([evaluate(array_bytes(v.type), binding) for v in node.outputs]), node.outputs,
+                binding)
     out = _apply(node, attrs, binding)
     return tuple([np.ascontiguousarray(a).reshape(a.shape) for a in out])
 

@@ -15,6 +15,7 @@ from ...declare.evaluate import Binding, Watch
 from ...ir.graph import Graph, Node, Value
 from ...memory.views import View
 from .addresses import Place, address, array_at, solid
+from .limits import reserve
 from .plan import Base, HostCall, Plan, Segment, bound, place
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ class Run:
                 array = self.find(self.views[v].base).reshape(bound(v, self.binding))
             else:
                 array = self._value(v)
-                array = array.copy() if how == "copy" else array
+                if how == "copy":
+                    reserve(array.nbytes, [v], self.binding)
+                    array = array.copy()
             out.append(array)
         return out
