@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,6 +13,7 @@ from ...declare.arrays import Array, np_dtype
 from ...declare.evaluate import Binding
 from ...ir.graph import Value
 from .addresses import address, array_at
+from .limits import reserve
 from .plan import Base, Followers, Plan, Segment, bound, place
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class Direct:
     def _part(self, v: Value) -> Callable[[Sequence[Array]], Array]:
         view = self.program.whole.views[v]
         at = place(view, self.binding)
+        reserve(math.prod(at[0]) * np_dtype(v.dtype).itemsize, [v], self.binding)
 
         def copy(_: Sequence[Array]) -> Array:
             base = self.plan.find(view.base)
