@@ -11,13 +11,13 @@ from ...ir.graph import Node, Value
 from ...memory.views import RULES, View, certain, follow, whole
 from ...ops.library import REGISTRY
 from ..base import Claim
-from . import convolution, groups, movement, pointwise, products, reductions
+from . import convolution, groups, movement, pointwise, products, recurrence, reductions
 from .lowered import Lowered
 from .pointwise import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
     **pointwise.LOWERINGS, **movement.LOWERINGS, **reductions.LOWERINGS, **convolution.POOLS,
-    "fused": groups.fused}
+    **recurrence.LOWERINGS, "fused": groups.fused}
 """Lowerings by operator; elementwise operators share one."""
 PACKING = {**products.LOWERINGS, **convolution.LOWERINGS}
 """Lowerings that pack parameters."""

@@ -1,0 +1,107 @@
+"""Lowerings of recurrences: operands as strided views, states as they lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+from ....codegen.llvm.target import host
+from ....codegen.llvm.text import BF16, F16, F32, Type
+from ....errors import Declined
+from ....ir.dims import Size, evaluate
+from ....ir.graph import Node
+from ....memory.views import View
+from ..convolution.geometry import copied
+from ..lowered import Lowered, Word
+from .linear import emit_linear
+from .spec import Linear, chunks_for, scratch_bytes
+
+ELEMENTS: dict[str, Type] = {"f16": F16, "bf16": BF16, "f32": F32}
+
+
+def element(view: View) -> Type:
+    """The element type in memory; raises `Declined` for what the templates do not compute."""
+    dtype = view.base.dtype
+    if dtype.name not in ELEMENTS:
+        raise Declined(f"no recurrence template for {dtype}")
+    return ELEMENTS[dtype.name]
+
+
+def by_rows(view: View, before: list[Lowered]) -> View:
+    """The view with neighbours of the last axis side by side; `before` gains a copy if need be."""
+    if view.shape[-1] == 1 or view.strides[-1] == 1:
+        return view
+    made, lowered = copied(view)
+    before.append(lowered)
+    return made
+
+
+def dense(view: View, before: list[Lowered]) -> View:
+    """The view without gaps; `before` gains a copy if need be."""
+    if view.dense:
+        return view
+    made, lowered = copied(view)
+    before.append(lowered)
+    return made
+
+
+def in_place(pairs: Sequence[tuple[View, View | None]]) -> tuple[tuple[Any, Any], ...]:
+    """Outputs that may take the memory of the operand they follow from."""
+    return tuple([(out.base, x.base) for out, x in pairs if x is not None and x.whole
+                  and out.whole and x.base.dtype is out.base.dtype])
+
+
+def number(size: Size, what: str) -> int:
+    """A size that templates must know."""
+    if not isinstance(size, int):
+        raise Declined(f"{what} is {size}; a template needs the number")
+    return size
+
+
+def linear_attention(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
+    """One kernel, after copies of operands that do not lie row by row."""
+    before = list[Lowered]()
+    named = dict(zip(node.keys, ins[3:], strict=True))
+    q, k, v = (by_rows(x, before) for x in ins[:3])
+    past = dense(named["past"], before) if "past" in named else None
+    gates = {short: by_rows(named[name], before)
+             for name, short in (("decay", "g"), ("beta", "b")) if name in named}
+    y, state = outs
+    spec = _spec(node, q, k, v, past, gates)
+    operands = {"q": q, "k": k, "v": v, **gates}
+    if any(x.shape[:2] != q.shape[:2] for x in operands.values()):
+        raise Declined("batch or time has several names")
+    if past is not None and past.shape != state.shape:
+        raise Declined("the states' batch has another name")
+    if not (y.dense and state.dense):
+        raise Declined("outputs that do not lie row by row")
+    n, t = q.shape[:2]
+    strides = [s for name in spec.operands for s in operands[name].strides[:2]]
+    read: list[Word] = [*(operands[name] for name in spec.operands),
+                        *([past] if past is not None else [])]
+    target = host()
+    return [*before, Lowered(
+        f"linear attention {spec}", lambda module, name: emit_linear(module, spec, name),
+        (*read, y, state, n, t, *strides), (y.base, state.base),
+        lambda b: chunks_for(spec, target, evaluate(n, b), evaluate(t, b)),
+        lambda _: scratch_bytes(spec, target), reuse=in_place([(state, past)]))]
+
+
+def _spec(node: Node, q: View, k: View, v: View, past: View | None, gates: dict[str, View]
+          ) -> Linear:
+    attrs = node.attrs
+    q_heads, heads = cast(int, attrs["q_heads"]), cast(int, attrs["kv_heads"])
+    widths = [number(x.shape[2], "a width") for x in (q, k, v)]
+    dk, dv, kind = widths[0] // q_heads, widths[2] // heads, element(q)
+    if max(dk, dv) > 1024:
+        raise Declined(f"a state of [{dk},{dv}]; at most 1024 fit the template")
+    decay = "none" if "g" not in gates else "head" if gates["g"].shape[2] == heads else "key"
+    beta = "none" if "b" not in gates else "head" if gates["b"].shape[2] == heads else "one"
+    state = kind if past is None else element(past)
+    return Linear(q_heads, widths[1] // dk, heads, dk, dv,
+                  cast(float, attrs["scale"]) or 1.0 / math.sqrt(dk), cast(Any, decay),
+                  cast(Any, beta), past is not None, cast(int, attrs["state_window"]), kind, state)
+
+
+LOWERINGS = {"linear_attention": linear_attention}

@@ -1,0 +1,106 @@
+"""What a linear attention kernel is asked to compute, and how it is cut.
+
+A unit of work is a sequence, a state and a block of its columns. The columns lie in slabs of two
+vectors; a chunk of tokens is as long as a slab is wide, so that keys against queries are a product
+of the same shape as queries against a slab of the state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ....codegen.llvm.target import Target
+from ....codegen.llvm.text import F32, Type
+
+VECTORS = 2
+"""Vectors of a slab."""
+_WIDEST = 128
+"""Most columns of a unit: more would leave cores without work, fewer repeat what columns share."""
+_CHUNK_WORK, _MOST_CHUNKS = 1 << 17, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Linear attention over known head counts and sizes; N and T are run-time words.
+
+    `decay` is absent, one number a head or one a key; `beta` absent, one for all heads or one each.
+    `element` is the dtype of what has a time axis, `state` that of the states in memory.
+    """
+
+    q_heads: int
+    k_heads: int
+    heads: int
+    dk: int
+    dv: int
+    scale: float
+    decay: Literal["none", "head", "key"]
+    beta: Literal["none", "one", "head"]
+    past: bool
+    window: int
+    element: Type
+    state: Type
+
+    @property
+    def delta(self) -> bool:
+        """Whether a token corrects what the state gives for its key."""
+        return self.beta != "none"
+
+    @property
+    def group(self) -> int:
+        """Query heads that read one state."""
+        return max(self.q_heads // self.heads, 1)
+
+    @property
+    def out_heads(self) -> int:
+        """Heads of the output."""
+        return max(self.q_heads, self.heads)
+
+    @property
+    def operands(self) -> list[str]:
+        """What is read beside the states, in the order of the words."""
+        return ["q", "k", "v", *["g"] * (self.decay != "none"), *["b"] * self.delta]
+
+
+class Cut:
+    """Sizes that follow from a specification and the target, and where scratch memory lies."""
+
+    def __init__(self, spec: Linear, target: Target) -> None:
+        self.lanes = target.lanes(F32)
+        self.columns = self.chunk = VECTORS * self.lanes
+        self.rows = (target.vector_registers - 4) // VECTORS
+        self.depth = -(-spec.dk // self.lanes) * self.lanes
+        slabs = -(-spec.dv // self.columns)
+        self.blocks = -(-slabs * self.columns // _WIDEST)
+        self.slabs = -(-slabs // self.blocks)
+        self.blocks = -(-slabs // self.slabs)
+        self.width = self.slabs * self.columns
+        self.places: dict[str, int] = {}
+        self.size = 0
+        chunk, tokens = self.chunk, self.chunk * spec.group
+        for name, count in (
+                ("state", self.slabs * self.depth * self.columns), ("k", chunk * self.depth),
+                ("turned", chunk * self.depth), ("q", tokens * self.depth),
+                ("scores", tokens * chunk), ("overlap", chunk * chunk),
+                ("v", chunk * self.width), ("y", tokens * self.width),
+                ("found", chunk * self.columns), ("decay", chunk * self.depth),
+                ("kept", self.depth), ("line", self.depth), ("beta", chunk)):
+            self.places[name] = self.size
+            self.size += -(-count // 16) * 16
+
+    def covers(self, dv: int) -> bool:
+        """Whether the blocks of columns hold `dv` columns exactly."""
+        return self.blocks * self.width == dv
+
+
+def scratch_bytes(spec: Linear, target: Target) -> int:
+    """Scratch memory of a lane."""
+    return 4 * Cut(spec, target).size + 64
+
+
+def chunks_for(spec: Linear, target: Target, n: int, tokens: int) -> int:
+    """How many chunks a plan cuts the kernel into."""
+    cut = Cut(spec, target)
+    units = n * spec.heads * cut.blocks
+    work = units * spec.dk * min(cut.width, spec.dv) * (tokens + 1) * 4
+    return max(1, min(units, work // _CHUNK_WORK, _MOST_CHUNKS))

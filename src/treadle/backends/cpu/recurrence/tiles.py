@@ -1,0 +1,194 @@
+"""Register tiles of a slab: products with it, its update, and the triangular solve of a chunk.
+
+Every function is made once per module. Matrices are f32 in scratch memory, with known distances of
+their lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....codegen.llvm.text import F32, PTR, VOID, Function, Index, Module, Type, Value
+from .spec import VECTORS
+from .vectors import broadcast, multiply_add
+
+_UNROLL = 4
+_SUMS = 8
+"""Sums that are built side by side, so that none waits for the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """C[rows, slab] (+)= A[rows, depth] B[depth, slab], by the distances of lines."""
+
+    depth: int
+    a_line: int
+    b_line: int
+    c_line: int
+    adds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """S[d, slab] = kept S + sum over t of K[d, t] W[t, slab]; K lies at d * step + t * line."""
+
+    tokens: int
+    step: int
+    line: int
+    w_line: int
+    kept: str
+
+
+class Tiles:
+    """Calls of tiles in a function being written."""
+
+    def __init__(self, module: Module, f: Function, lanes: int, rows: int) -> None:
+        self.module, self.f, self.lanes, self.rows = module, f, lanes, rows
+        self.columns = lanes * VECTORS
+
+    def product(self, p: Product, rows: int, a: Value, b: Value, c: Value) -> None:
+        """All rows in tiles of the greatest height, then what is left."""
+        f, whole = self.f, rows // self.rows
+        if whole:
+            tile = _product(self.module, p, self.rows, self.lanes)
+            with f.loop(0, whole) as at:
+                f.invoke(tile, f.address(a, at.index * (self.rows * p.a_line), F32), b,
+                         f.address(c, at.index * (self.rows * p.c_line), F32))
+        if rest := rows % self.rows:
+            tile = _product(self.module, p, rest, self.lanes)
+            first = whole * self.rows
+            f.invoke(tile, f.address(a, first * p.a_line, F32), b,
+                     f.address(c, first * p.c_line, F32))
+
+    def update(self, u: Update, depth: int, state: Value, k: Value, w: Value, kept: Value
+               ) -> None:
+        """All rows of a slab of the state."""
+        f, whole = self.f, depth // self.rows
+
+        def part(rows: int, first: Index) -> None:
+            tile = _update(self.module, u, rows, self.lanes)
+            f.invoke(tile, f.address(state, first * self.columns, F32),
+                     f.address(k, first * u.step, F32), w,
+                     f.address(kept, first, F32) if u.kept == "key" else kept)
+
+        if whole:
+            with f.loop(0, whole) as at:
+                part(self.rows, at.index * self.rows)
+        if rest := depth % self.rows:
+            part(rest, whole * self.rows)
+
+    def solve(self, chunk: int, v_line: int, overlap: Value, found: Value, beta: Value, v: Value
+              ) -> None:
+        """What each token adds, in place of its value."""
+        tile = _solve(self.module, chunk, v_line, self.lanes)
+        self.f.invoke(tile, overlap, found, beta, v)
+
+
+def _begin(module: Module, name: str, count: int) -> Function | None:
+    """A function of so many pointers, unless it exists."""
+    if name in module.functions:
+        return None
+    return module.function(name, VOID, [(f"p{i}", PTR) for i in range(count)])
+
+
+def _product(module: Module, p: Product, rows: int, lanes: int) -> Function:
+    name = (f"slab_product_{rows}x{lanes}_{p.depth}_{p.a_line}_{p.b_line}_{p.c_line}"
+            f"_{int(p.adds)}")
+    if (f := _begin(module, name, 3)) is None:
+        return module.functions[name]
+    a, b, c = f.args
+    kind, count = F32.vector(lanes), rows * VECTORS
+    unroll = min(_UNROLL, p.depth)
+    sets = 1
+    while sets * 2 * count <= _SUMS and sets * 2 <= unroll:
+        sets *= 2
+    sums = [f.constant(kind, 0)] * (count * sets)
+    whole = p.depth // unroll * unroll
+    with f.loop(0, whole, unroll, sums) as loop:
+        sums = list(loop.values)
+        near, row = f.address(a, loop.index, F32), f.address(b, loop.index * p.b_line, F32)
+        for u in range(unroll):
+            _step(f, p, (near, row, u), lanes, sums, u % sets * count, rows)
+        loop.carry(*sums)
+    sums = list(loop.results)
+    near, row = f.address(a, whole, F32), f.address(b, whole * p.b_line, F32)
+    for u in range(p.depth - whole):
+        _step(f, p, (near, row, u), lanes, sums, u % sets * count, rows)
+    while len(sums) > count:
+        half = len(sums) // 2
+        sums = [x + y for x, y in zip(sums[:half], sums[half:], strict=True)]
+    for i, value in enumerate(sums):
+        at = i // VECTORS * p.c_line + i % VECTORS * lanes
+        f.store(f.load(kind, c, at) + value if p.adds else value, c, at)
+    f.give()
+    return f
+
+
+def _step(f: Function, p: Product, place: tuple[Value, Value, int], lanes: int,
+          sums: list[Value], first: int, rows: int) -> None:
+    """One step of the depth into the sums from `first` on."""
+    a, b, u = place
+    row = [f.load(F32.vector(lanes), b, u * p.b_line + j * lanes) for j in range(VECTORS)]
+    for r in range(rows):
+        item = broadcast(f, a, r * p.a_line + u, lanes)
+        for j in range(VECTORS):
+            at = first + r * VECTORS + j
+            sums[at] = multiply_add(f, item, row[j], sums[at])
+
+
+def _update(module: Module, u: Update, rows: int, lanes: int) -> Function:
+    name = f"slab_update_{rows}x{lanes}_{u.tokens}_{u.step}_{u.line}_{u.w_line}_{u.kept}"
+    if (f := _begin(module, name, 4)) is None:
+        return module.functions[name]
+    state, k, w, kept = f.args
+    kind = F32.vector(lanes)
+    sums = [f.load(kind, state, i * lanes) for i in range(rows * VECTORS)]
+    if u.kept != "none":
+        every = [broadcast(f, kept, r if u.kept == "key" else 0, lanes)
+                 for r in range(rows if u.kept == "key" else 1)]
+        sums = [s * every[i // VECTORS if u.kept == "key" else 0] for i, s in enumerate(sums)]
+    with f.loop(0, u.tokens, 1, sums) as loop:
+        near = f.address(k, loop.index * u.line, F32)
+        row = f.address(w, loop.index * u.w_line, F32)
+        loop.carry(*_add(f, kind, (near, row), u.step, loop.values))
+    for i, value in enumerate(loop.results):
+        f.store(value, state, i * lanes)
+    f.give()
+    return f
+
+
+def _add(f: Function, kind: Type, place: tuple[Value, Value], step: int, sums: Sequence[Value]
+         ) -> list[Value]:
+    """One token's part of the sums."""
+    k, w = place
+    row = [f.load(kind, w, j * kind.lanes) for j in range(VECTORS)]
+    out = list[Value]()
+    for r in range(len(sums) // VECTORS):
+        item = broadcast(f, k, r * step, kind.lanes)
+        out += [multiply_add(f, item, row[j], sums[r * VECTORS + j]) for j in range(VECTORS)]
+    return out
+
+
+def _solve(module: Module, chunk: int, v_line: int, lanes: int) -> Function:
+    """w[i] = beta[i] (v[i] - found[i] - sum over j < i of overlap[i, j] w[j]), in place of v."""
+    name = f"slab_solve_{chunk}x{lanes}_{v_line}"
+    if (f := _begin(module, name, 4)) is None:
+        return module.functions[name]
+    overlap, found, beta, v = f.args
+    kind, columns = F32.vector(lanes), lanes * VECTORS
+    for i in range(chunk):
+        sums = [f.load(kind, found, i * columns + j * lanes) for j in range(VECTORS)]
+        sums += [f.constant(kind, 0)] * VECTORS
+        for t in range(i):
+            item = broadcast(f, overlap, i * chunk + t, lanes)
+            for j in range(VECTORS):
+                at = t % 2 * VECTORS + j
+                sums[at] = multiply_add(f, item, f.load(kind, v, t * v_line + j * lanes),
+                                        sums[at])
+        rate = broadcast(f, beta, i, lanes)
+        for j in range(VECTORS):
+            at = i * v_line + j * lanes
+            f.store(rate * (f.load(kind, v, at) - (sums[j] + sums[VECTORS + j])), v, at)
+    f.give()
+    return f
