@@ -32,6 +32,10 @@ class Schedule:
     masked: bool = False
 
 
+_LONG = 60
+"""Operations of an expression whose steps do not overlap."""
+
+
 def tip(kernel: Kernel) -> tuple[Stmt, ...]:
     """The statements below the par loops."""
     body = kernel.body
@@ -84,10 +88,17 @@ def schedule(kernel: Kernel, machine: Machine) -> Schedule:
     masked = machine.masks or narrowest >= 4
     if is_map(kernel):
         inner = any(s.kind == "seq" for s in loops(*kernel.body))
-        return Schedule(v, 2 if inner else 4, block=1024 if inner else 8192, masked=masked)
+        return Schedule(v, _in_flight(kernel, inner), block=1024 if inner else 8192,
+                        masked=masked)
     whole = n is not None and n % v == 0
     slots = -(-n // v) if n is not None and n <= 12 * v and _single(kernel) else 0
     return Schedule(v, 4, slots if masked or whole else 0, masked=masked)
+
+
+def _in_flight(kernel: Kernel, inner: bool) -> int:
+    """Steps of a map at once: long expressions fill the processor by themselves."""
+    size = sum(bool(e.args) for e in reached(kernel, *kernel.body))
+    return 1 if size > _LONG else 2 if inner or size > _LONG // 2 else 4
 
 
 def _single(kernel: Kernel) -> bool:

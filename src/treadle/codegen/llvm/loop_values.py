@@ -25,7 +25,7 @@ from ...loops.ir import Kernel as LoopKernel
 from ...loops.schedule import Schedule
 from .kernel import Kernel
 from .loop_memory import Memory
-from .scalars import constant, primitive
+from .scalars import constant, evaluate, primitive, rare_function
 from .text import I64, Function, Value
 
 Index: TypeAlias = "int | Value"
@@ -132,11 +132,7 @@ class Values(Memory):
         outs = open_functions(acc.monoid.combine(left, right))
         known: dict[Scalar, Value] = dict(zip((*left, *right), (*a, *b), strict=True))
         width = max(v.type.lanes for v in (*a, *b)) or 1
-        for e in walk(*outs):
-            if e not in known:
-                known[e] = self.widen(constant(self.f, e), width) if e.op == "const" else (
-                    primitive(self.f, e, [known[x] for x in e.args]))
-        return tuple([known[e] for e in outs])
+        return tuple(evaluate(self.f, outs, known, lambda v: self.widen(v, width)))
 
     def accumulate(self, acc: Acc, old: Parts | None, slot: Slot | None) -> list[Value]:
         """`old` with the values of this step, those of masked lanes apart."""
@@ -178,7 +174,7 @@ class Values(Memory):
             if self._find(top, slot) is not None:
                 todo.pop()
                 continue
-            waiting = [a for a in top.args if self._find(a, slot) is None]
+            waiting = [a for a in _needed(top) if self._find(a, slot) is None]
             if waiting:
                 todo.extend(waiting)
                 continue
@@ -200,9 +196,32 @@ class Values(Memory):
             return constant(self.f, e)
         if e.op == "var":
             return self._leaf(e, slot)
+        if e.op == "rarely":
+            return self._rarely(e, slot)
         args = [self.value(a, slot) for a in e.args]
         width = max(a.type.lanes for a in args) or 1
         return primitive(self.f, e, [self.widen(a, width) for a in args])
+
+    def _rarely(self, e: Scalar, slot: Slot | None) -> Value:
+        """The usual value; if a lane's condition holds, a loop over the lanes asks for the other.
+
+        A function of one lane computes it, so that rare code is small and written once.
+        """
+        f = self.f
+        condition, usual, x = [self.value(a, slot) for a in _needed(e)]
+        width = max(v.type.lanes for v in (condition, usual, x)) or 1
+        condition, usual, x = (self.widen(v, width) for v in (condition, usual, x))
+        other = rare_function(f.module, e)
+        if width == 1:
+            with f.loop(0, f.cast("zext", condition, I64), 1, [usual]) as at:
+                at.carry(f.invoke(other, x))
+            return at.results[0]
+        count = f.select(f.reduce(condition, lambda a, b: a | b), f.constant(I64, width), 0)
+        with f.loop(0, count, 1, [usual]) as at:
+            item = f.select(f.extract(condition, at.index), f.invoke(
+                other, f.extract(x, at.index)), f.extract(at.values[0], at.index))
+            at.carry(f.insert(at.values[0], item, at.index))
+        return at.results[0]
 
     def _leaf(self, e: Scalar, slot: Slot | None) -> Value:
         leaf = leaf_of(self.k, e)
@@ -260,6 +279,11 @@ class Values(Memory):
         self.scopes.append({})
         yield
         self.scopes.pop()
+
+
+def _needed(e: Scalar) -> tuple[Scalar, ...]:
+    """The operands that a value always takes."""
+    return (*e.args[:2], *e.args[3:]) if e.op == "rarely" else e.args
 
 
 _FOLD = {"add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,

@@ -170,7 +170,10 @@ class _Walk(Values):
         cuts = [low, *(self.arith("add", low, self.arith("mul", self.arith("udiv", span, k), k))
                        for k in (u * v, v)), high]
         state: State = [None] * u
-        state = self._phase(loop, (cuts[0], cuts[1]), u, v, state, high)
+        if u > 1:
+            state = self._phase(loop, (cuts[0], cuts[1]), u, v, state, high)
+        else:
+            cuts[1] = cuts[0]
         state = self._phase(loop, (cuts[1], cuts[2]), 1, v, state, high)
         if v == 1:
             return state

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ...declare.scalar import Scalar
+from ...declare.scalar import Scalar, fold, rebuild, var, walk
+from ...declare.scalar_text import text
 from ...ir.types import DTYPES, DType
-from .text import BF16, F16, F32, F64, I1, I8, I16, I32, I64, Function, Type, Value
+from .text import BF16, F16, F32, F64, I1, I8, I16, I32, I64, Function, Module, Type, Value
 
 REGISTER: dict[str, Type] = {
     "bool": I1, "u8": I8, "i8": I8, "u16": I16, "i16": I16, "u32": I32, "i32": I32, "u64": I64,
     "i64": I64, "f16": F16, "bf16": I16, "f32": F32, "f64": F64}
 """What holds one lane of a dtype. bf16 is kept as its bits: few targets convert it."""
 MEMORY = {**REGISTER, "bool": I8}
-LIBRARY = ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
-           "atanh", "exp", "expm1", "log", "log1p", "erf", "pow", "atan2", "fmod")
+LIBRARY = ("fmod",)
 """Functions that the C library computes one lane after another."""
 Emit: TypeAlias = Callable[[Function, DType, Sequence[Value]], Value]
 
@@ -63,6 +64,29 @@ def primitive(f: Function, e: Scalar, args: Sequence[Value]) -> Value:
     if e.op in LIBRARY and e.dtype.sort == "float":
         return library(f, e.op, args)
     return PRIMITIVES[e.op](f, e.args[-1].dtype, args)
+
+
+def evaluate(f: Function, roots: Sequence[Scalar], known: dict[Scalar, Value],
+             widen: Callable[[Value], Value] = lambda v: v) -> list[Value]:
+    """The values of expressions over known ones; `widen` gives constants their lanes."""
+    for e in walk(*roots):
+        if e not in known:
+            known[e] = widen(constant(f, e)) if e.op == "const" else primitive(
+                f, e, [known[a] for a in e.args])
+    return [known[r] for r in roots]
+
+
+def rare_function(module: Module, e: Scalar) -> Function:
+    """The function of one lane that computes the unusual value of a `rarely`."""
+    unusual, x = e.args[2:]
+    kept, = fold([unusual], lambda s: var(0, x.dtype) if s is x else s,
+                 lambda s, a: var(0, x.dtype) if s is x else rebuild(s, a))
+    name = f"rare_{hashlib.blake2s(text(kept).encode(), digest_size=8).hexdigest()}"
+    if name not in module.functions:
+        f = module.function(name, REGISTER[unusual.dtype.name],
+                            [("x", REGISTER[x.dtype.name])], attributes="nounwind noinline cold")
+        f.give(*evaluate(f, [kept], {var(0, x.dtype): f.args[0]}))
+    return module.functions[name]
 
 
 def library(f: Function, name: str, args: Sequence[Value]) -> Value:
@@ -253,5 +277,6 @@ PRIMITIVES: dict[str, Emit] = {
     **{n: _rounding(v) for n, v in (("floor", "floor"), ("ceil", "ceil"), ("trunc", "trunc"),
                                     ("round", "rint"), ("sqrt", "sqrt"))},
     **{n: _shift(n) for n in ("shift_left", "shift_right")},
-    "where": lambda f, _, a: f.select(a[0], a[1], a[2])}
+    "where": lambda f, _, a: f.select(a[0], a[1], a[2]),
+    "rarely": lambda f, _, a: f.select(a[0], a[2], a[1])}
 """Primitives with instructions of their own, given the dtype of their last operand."""

@@ -1,0 +1,117 @@
+"""exp, expm1, and what is made of them: sigmoid, tanh, sinh, cosh, erf.
+
+Reduction to |r| <= ln 2 / 2 after W. J. Cody and W. Waite, "Software Manual for the Elementary
+Functions" (1980). The coefficients for f32 are those of Cephes' expf.
+"""
+
+from __future__ import annotations
+
+from ...declare import m, special
+from ...declare.scalar import Scalar
+from ...ir.types import F32
+from .forms import (
+    SINGLE,
+    Format,
+    above,
+    below,
+    fma,
+    format_of,
+    horner,
+    power_of_two,
+    rounded,
+    scaled,
+    series,
+    with_sign,
+)
+
+_EXP32 = (5.0000001201e-1, 1.6666665459e-1, 4.1665795894e-2, 8.3334519073e-3, 1.3981999507e-3,
+          1.9875691500e-4)
+_EXP64 = (0.5, 0.1666666666666667, 0.04166666666666667, 0.008333333333326136,
+          0.0013888888888883878, 0.00019841269874820627, 2.4801587325301673e-05,
+          2.7557255400206422e-06, 2.7557273847932753e-07, 2.5105217004720745e-08,
+          2.0914624971597965e-09)
+EXP_SHORT = (0.500000001346581, 0.16666666681623232, 0.041666464925285904, 0.0083333109254809,
+             0.0013933649996309251, 0.00019890990824673654)
+"""(exp(r) - 1 - r) / (r * r) in r; the short one serves f32 results of f64 arithmetic."""
+
+
+def _limits(f: Format) -> tuple[float, float]:
+    return (-104.0, 90.0) if f is SINGLE else (-746.0, 711.0)
+
+
+def _parts(x: Scalar, low: Scalar | float, coefficients: tuple[float, ...] | None
+           ) -> tuple[Scalar, Scalar]:
+    """n and exp(r) - 1 for `x + low` = n ln 2 + r."""
+    f = format_of(x)
+    n, bits = rounded(x, 1.4426950408889634)
+    r = fma(n, -f.ln2[0], x)
+    r = fma(n, -f.ln2[1], r) if isinstance(low, float) else r + fma(n, -f.ln2[1], low)
+    p = series(r, coefficients or (_EXP32 if f is SINGLE else _EXP64))
+    return bits - f.magic_bits, fma(p, r * r, r)
+
+
+def exp_of(x: Scalar, low: Scalar | float = 0.0, halvings: int = 0,
+           coefficients: tuple[float, ...] | None = None) -> Scalar:
+    """exp(x + low) / 2**halvings; `low` is small beside `x`."""
+    f = format_of(x)
+    bottom, top = _limits(f)
+    n, y = _parts(above(below(x, top), bottom), low, coefficients)
+    return scaled(y + 1.0, n - halvings if halvings else n, f)
+
+
+def exp(x: Scalar) -> Scalar:
+    """E ** x."""
+    return exp_of(x)
+
+
+def expm1(x: Scalar) -> Scalar:
+    """2**n (exp(r) - 1) + (2**n - 1), at half the scale so that it cannot overflow early."""
+    f = format_of(x)
+    n, y = _parts(above(below(x, 89.0 if f is SINGLE else 710.0), -18.0 if f is SINGLE else -38.0),
+                  0.0, None)
+    scale = power_of_two(n - 1, f)
+    return m.where(m.eq(x, 0.0), x, fma(y, scale, scale - 0.5) * 2.0)
+
+
+def sigmoid(x: Scalar) -> Scalar:
+    """1 / (1 + e ** -x) by e ** -|x|, which cannot overflow."""
+    t = exp_of(-m.abs_(x))
+    return m.where(x < 0.0, t, m.like(x, 1.0)) / (t + 1.0)
+
+
+def tanh(x: Scalar) -> Scalar:
+    """T / (t + 2) with t = expm1(2 |x|); 1 from 9.02 on, from 20 on in f64."""
+    t = expm1(below(m.abs_(x), 9.02 if x.dtype is F32 else 20.0) * 2.0)
+    return with_sign(t / (t + 2.0), x)
+
+
+def sinh(x: Scalar) -> Scalar:
+    """(t + t / (t + 1)) / 2 with t = expm1(|x|), e ** |x| / 2 from 22 on."""
+    a = m.abs_(x)
+    t = expm1(below(a, 22.0))
+    return with_sign(m.where(a > 22.0, exp_of(a, halvings=1), (t + t / (t + 1.0)) * 0.5), x)
+
+
+def cosh(x: Scalar) -> Scalar:
+    """E + 1 / (4 E) with E = e ** |x| / 2."""
+    e = exp_of(m.abs_(x), halvings=1)
+    return e + 0.25 / e
+
+
+_ERF_P = (-1.3618908231e-08, 4.7684050182e-06, 0.00038265604277, 0.0038530908323,
+          0.054369392421, 0.18505351493, 1.12837917)
+_ERF_Q = (6.3907928028e-05, 0.0013124131456, 0.015479382526, 0.11396060979, 0.49733283896, 1.0)
+"""Of erf(x) / x in x * x for |x| <= 4: the fit of `declare.special`."""
+
+
+def erf(x: Scalar) -> Scalar:
+    """In f32 one quotient; in f64 those of Cody 1969 that `declare.special` cites."""
+    if x.dtype is F32:
+        a = above(below(x, 3.9192059), -3.9192059)
+        z = a * a
+        return above(below(a * horner(z, _ERF_P) / horner(z, _ERF_Q), 1.0), -1.0)
+    y = below(m.abs_(x), 6.0)
+    z = y * y
+    near = y * (horner(z, special.ERF_P) / horner(z, special.ERF_Q))
+    far = 1.0 - exp_of(-z) * (horner(y, special.ERFC_P) / horner(y, special.ERFC_Q))
+    return with_sign(m.where(y <= 0.46875, near, far), x)
