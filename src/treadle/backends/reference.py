@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..declare.arrays import Array
 from ..declare.evaluate import Binding, Watch
 from ..ir.graph import Graph, Node
 from ..ops.library import REGISTRY
-from .base import Claim, Data
+from .base import Claim, Data, Grant, HostStorage, State
 
 
 class ReferenceProgram:
@@ -20,13 +20,14 @@ class ReferenceProgram:
 
     def __init__(self, graph: Graph, params: Mapping[str, Data]) -> None:
         self.graph = graph
+        self.storage = HostStorage()
         # bodies that take an encoded operand know it; the others never see one
         self._params = cast("list[Array]", [params[v.name] for v in graph.params])
         self._index = {v.name: i for i, v in enumerate(graph.params)}
         evaluate.plan(graph)
 
-    def run(self, inputs: Sequence[Array], binding: Binding, watch: Watch | None = None
-            ) -> Sequence[Array]:
+    def run(self, inputs: Sequence[Array], binding: Binding, watch: Watch | None = None,
+            kept: Collection[int] = ()) -> Sequence[Array]:  # noqa: ARG002 - NumPy's are its own
         """Evaluate node by node."""
         return evaluate.run(self.graph, [*inputs, *self._params], {}, binding, watch)
 
@@ -34,9 +35,22 @@ class ReferenceProgram:
         """There is none."""
         return
 
-    def set_param(self, name: str, array: Array) -> None:
+    @property
+    def params(self) -> Mapping[str, Data]:
+        """Parameters by name."""
+        return dict(zip(self._index, self._params, strict=True))
+
+    def set_param(self, name: str, array: Data) -> None:
         """Replace a parameter between runs."""
-        self._params[self._index[name]] = array
+        self._params[self._index[name]] = cast(Array, array)
+
+    def clone(self) -> ReferenceProgram:
+        """The same graph with the same parameters."""
+        return ReferenceProgram(self.graph, self.params)
+
+    def with_states(self, states: Sequence[State]) -> tuple[ReferenceProgram, Sequence[Grant]]:
+        """The program itself: every operator makes new arrays."""
+        return self, [Grant(reason="operators are interpreted") for _ in states]
 
 
 class Reference:

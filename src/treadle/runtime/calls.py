@@ -77,3 +77,7 @@ class Calls:
             self._kept[tuple([a.shape for a in arrays])] = call
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all calls."""
+        self._kept.clear()

@@ -5,43 +5,51 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..backends.base import Backend, Program
-from ..declare.arrays import Array, dtype_of_array, type_of
+from ..backends.base import Backend, Data, Program
+from ..declare.arrays import Array, type_of
+from ..declare.evaluate import Watch
 from ..errors import BindingError, RunError
-from ..ir.graph import Graph, Node
+from ..ir.graph import Graph
 from .calls import Calls
 from .explain import Explanation, explain
-from .signature import Leaf, Signature
+from .line import Line
+from .resident import Resident
+from .results import Outputs, check_out, deliver, owned
+from .signature import Signature
+from .states import States
 
-Watch = Callable[[Node, Sequence[Array]], None]
-Outputs = dict[str, Any]
-"""Arrays by name; sequences are lists, optionals the value or None, maps dicts."""
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 
 class Executable:
     """A model compiled for one device.
 
-    Calls are serialised by a lock; compile twice to run from two threads at once.
+    Calls run one after another in the order of their calls; compile twice, or `clone`, to run from
+    two threads at once.
     """
 
     def __init__(self, program: Program, signature: Signature, backend: Backend,
                  passes: Sequence[str] = (), *, frozen: bool = True) -> None:
         self.signature, self.backend, self.frozen = signature, backend, frozen
         self._program, self._passes = program, tuple(passes)
-        self._lock = threading.Lock()
+        self._line = Line()
         self._calls = Calls(signature)
+        self._states = States(signature, self._line)
 
     def __repr__(self) -> str:
-        return f"<Executable on {self.backend.name}: {self.signature}>"
+        return f"<Executable on {self.backend.name}: {self._states.asked}>"
 
     @property
     def graph(self) -> Graph:
         """The graph that runs, after the passes."""
         return self._program.graph
+
+    # Runs
 
     def __call__(self, *args: Any, out: Mapping[str, Array] | None = None,  # noqa: ANN401 - arrays of any library
                  **named: Any) -> Outputs:  # noqa: ANN401 - arrays of any library
@@ -50,50 +58,132 @@ class Executable:
         Returns name -> array in the graph's order. The arrays are fresh: no later call touches
         them. `out` maps output names to arrays that take the results instead.
         """
-        if out is None and (ready := self._calls.find(args, named)) is not None:
+        line = self._line
+        if out is None and not line.waiting and (
+                ready := self._calls.find(args, named)) is not None:
             call, arrays = ready
-            with self._lock:
+            with line.lock:
                 return dict(zip(self._calls.outputs, call(arrays), strict=True))
-        return self.run(self.signature.arrange(args, named), out=out)
+        return self.run(self._states.asked.arrange(args, named), out=out)
 
     def run(self, arrays: Sequence[Array], *, out: Mapping[str, Array] | None = None,
             watch: Watch | None = None) -> Outputs:
         """Run on one array per input; `watch(node, outputs)` sees every step."""
+        arrays = self._states.asked.arrange(arrays, {})
+        return self._line.run(lambda: self._run(arrays, out, watch))
+
+    def submit(self, *args: Any, out: Mapping[str, Array] | None = None,  # noqa: ANN401 - arrays of any library
+               **named: Any) -> Future[Outputs]:  # noqa: ANN401 - arrays of any library
+        """Run later; `result()` of what is returned waits for the outputs or raises the error.
+
+        Takes what a call takes. Inputs are copied before it returns, so their memory is free at
+        once; storage in `out` belongs to the run until it has ended. Runs go in the order of their
+        submission, also past one that fails; up to 32 may wait.
+        """
+        arrays = [owned(a) for a in self._states.asked.arrange(args, named)]
         check_out(self.signature, out)
-        arrays = self.signature.arrange(arrays, {})
-        binding = self.signature.bind(arrays)
-        with self._lock:
+        return self._line.submit(lambda: self._run(arrays, out, None))
+
+    def _run(self, arrays: Sequence[Array], out: Mapping[str, Array] | None,
+             watch: Watch | None) -> Outputs:
+        """A run whose turn it is."""
+        check_out(self.signature, out)
+        try:
+            if self._states.held:
+                return self._states.run(self._program, arrays, out, watch)
+            binding = self.signature.bind(arrays)
             if watch is None and self._calls.misses(arrays):
                 self._calls.keep(arrays, self._program.direct(binding))
             found = self._program.run(arrays, binding, watch)
-        try:
             return deliver(self.signature, found, arrays, out)
         except MemoryError as e:
-            raise RunError(f"out of memory for the outputs: {e}",
+            raise RunError(f"out of memory: {e}",
                            hint="bind smaller sizes to the symbolic dims") from None
 
+    # State
+
+    def resident(self, name: str, value: Any = None, *, shape: Sequence[int] | None = None,  # noqa: ANN401 - arrays of any library
+                 axis: int | None = None, capacity: int | None = None) -> Resident:
+        """Keep an input on the device from now on; calls no longer take it.
+
+        It begins as `value`, or as zeros of `shape`. `axis` is the one along which rows can be fed
+        back. With a `capacity` its storage has room for so many rows along `axis`, by default the
+        only axis of unknown size, and the model sees those in use.
+        """
+        def bind() -> Resident:
+            self._calls.clear()
+            return self._states.bind(name, self._program, value, shape, axis, capacity)
+
+        return self._line.run(bind)
+
+    def release(self, name: str) -> None:
+        """Take a resident input from the caller again; its storage is dropped."""
+        self._line.run(lambda: self._states.release(name))
+
+    def clone(self) -> Executable:
+        """An executable of its own with the same parameters and copies of the resident state.
+
+        Code and parameters are shared until one of the two replaces a parameter.
+        """
+        def clone() -> Executable:
+            made = Executable(self._program.clone(), self.signature, self.backend, self._passes,
+                              frozen=self.frozen)
+            made._states = self._states.clone(made._program, made._line)
+            return made
+
+        return self._line.run(clone)
+
+    # Parameters
+
     def set_param(self, name: str, array: Array) -> None:
-        """Replace a parameter by a copy of `array`; the type must be the parameter's own."""
-        if self.frozen:
-            raise BindingError(f"the parameter '{name}' was frozen when the model was compiled",
-                               hint="compile(freeze=False)")
-        held = {v.name: v for v in self.graph.params}
-        if name not in held:
-            raise BindingError(f"there is no parameter '{name}'",
-                               hint=f"the parameters are {', '.join(sorted(held)[:8])} ...")
-        if type_of(array) != held[name].type:
-            raise BindingError(f"the parameter {name} is {held[name].type}, got {type_of(array)}")
-        with self._lock:
-            self._program.set_param(name, np.array(array, order="C", copy=True))
+        """Replace a parameter by a copy of `array`; the type must be the parameter's own.
+
+        Runs submitted before still see the old one.
+        """
+        kept = np.array(array, order="C", copy=True)
+        self._replace({name: kept})
 
     def set_params(self, arrays: Mapping[str, Array]) -> None:
-        """Replace several parameters."""
+        """Replace several parameters, all of them or, after an error, none."""
+        self._replace({n: np.array(a, order="C", copy=True) for n, a in arrays.items()})
+
+    def share_params(self, other: Executable) -> None:
+        """Use the parameters of another executable, by name and without a copy.
+
+        Each parameter of this one must be in the other one, which may have more.
+        """
+        names = [v.name for v in self.graph.params]
+        theirs = other._line.run(lambda: {n: other._program.params[n] for n in names
+                                          if n in other._program.params})
+        if missing := [n for n in names if n not in theirs]:
+            raise BindingError(f"the other executable has no parameter '{missing[0]}'")
+        self._replace(theirs)
+
+    def _replace(self, arrays: Mapping[str, Data]) -> None:
+        if self.frozen:
+            raise BindingError(f"the parameter '{next(iter(arrays), '')}' was frozen when the "
+                               "model was compiled", hint="compile(freeze=False)")
+        held = {v.name: v for v in self.graph.params}
         for name, array in arrays.items():
-            self.set_param(name, array)
+            if name not in held:
+                raise BindingError(f"there is no parameter '{name}'",
+                                   hint=f"the parameters are {', '.join(sorted(held)[:8])} ...")
+            if type_of(array) != held[name].type:
+                raise BindingError(
+                    f"the parameter {name} is {held[name].type}, got {type_of(array)}")
+
+        def replace() -> None:
+            for name, array in arrays.items():
+                self._program.set_param(name, array)
+            self._states.changed()
+
+        self._line.run(replace)
 
     def explain(self) -> Explanation:
         """What runs: for each node its source, the device's claim, and sizes."""
-        return explain(self.graph, self.backend, self._passes)
+        found = explain(self.graph, self.backend, self._passes)
+        found.notes += self._line.run(lambda: self._states.notes(self._program))
+        return found
 
 
 Compile = Callable[[Sequence[Array]], Executable]
@@ -125,6 +215,7 @@ class LateExecutable:
         self._compile = compile_
         self._kept: OrderedDict[object, Executable] = OrderedDict()
         self._lock = threading.Lock()
+        self._line = Line()
         self.compilations = 0
 
     def __repr__(self) -> str:
@@ -144,12 +235,23 @@ class LateExecutable:
     def run(self, arrays: Sequence[Array], *, out: Mapping[str, Array] | None = None,
             watch: Watch | None = None) -> Outputs:
         """Run on one array per input."""
+        return self._line.run(lambda: self._run(arrays, out, watch))
+
+    def submit(self, *args: Any, out: Mapping[str, Array] | None = None,  # noqa: ANN401 - arrays of any library
+               **named: Any) -> Future[Outputs]:  # noqa: ANN401 - arrays of any library
+        """Run later, as `Executable.submit` does."""
+        arrays = [owned(a) for a in self.signature.arrange(args, named)]
+        check_out(self.signature, out)
+        return self._line.submit(lambda: self._run(arrays, out, None))
+
+    def _run(self, arrays: Sequence[Array], out: Mapping[str, Array] | None,
+             watch: Watch | None) -> Outputs:
         self.signature.bind(arrays)
         inner = self._specialise(arrays)
         kept = {leaf.name for leaf in inner.signature.inputs}
         given = [a for leaf, a in zip(self.signature.inputs, arrays, strict=True)
                  if leaf.name in kept]
-        return inner.run(given, out=out, watch=watch)
+        return inner.run(given, out=out, watch=watch) if watch else inner(*given, out=out)
 
     def _specialise(self, arrays: Sequence[Array]) -> Executable:
         with self._lock:
@@ -173,60 +275,3 @@ class LateExecutable:
         found = self._latest().explain()
         found.notes.insert(0, f"specialised at each new binding: {self._needs.reason}")
         return found
-
-
-def check_out(signature: Signature, out: Mapping[str, Array] | None) -> None:
-    """Refuse names and dtypes in `out` that no output has."""
-    leaves = {leaf.name: leaf for leaf in signature.outputs}
-    for name, array in (out or {}).items():
-        if (leaf := leaves.get(name)) is None:
-            raise BindingError(f"out: there is no output '{name}'",
-                               hint=f"the outputs are {', '.join(leaves)}")
-        if not isinstance(array, np.ndarray):
-            raise BindingError(f"out: '{name}' needs a NumPy array, got {type(array).__name__}")
-        if any(array is other for n, other in (out or {}).items() if n != name):
-            raise BindingError(f"out: '{name}' and another output share one array")
-        if dtype_of_array(array) is not leaf.dtype or not array.flags.writeable:
-            raise BindingError(f"out: '{name}' needs a writeable array of {leaf.dtype}, got "
-                               f"{array.dtype}")
-
-
-def deliver(signature: Signature, found: Sequence[Array], inputs: Sequence[Array],
-            out: Mapping[str, Array] | None) -> Outputs:
-    """Results as fresh arrays, or copied into the storage that the caller supplied."""
-    taken = {id(a) for a in inputs}
-    result: Outputs = {}
-    for leaf, array in zip(signature.outputs, found, strict=True):
-        if out is not None and leaf.name in out:
-            result[leaf.name] = _fill(leaf, out[leaf.name], array)
-            continue
-        if leaf.dtype.sort == "host":
-            result[leaf.name] = plain(array)
-            continue
-        fresh = array.base is None and array.flags.owndata and array.flags.writeable and (
-            array.flags.c_contiguous)
-        if not fresh or id(array) in taken or array.dtype == object:
-            array = np.array(array, order="C", copy=True)
-        taken.add(id(array))
-        result[leaf.name] = array
-    return result
-
-
-def plain(value: object) -> Any:  # noqa: ANN401 - whatever a host value holds
-    """A host value as its user knows it: lists, dicts and None, with fresh arrays inside."""
-    if isinstance(value, np.ndarray):
-        host = value.dtype == object and not value.ndim and not isinstance(value.item(), str)
-        return plain(value.item()) if host else np.array(value, order="C", copy=True)
-    if isinstance(value, list):
-        return [plain(v) for v in value]
-    if isinstance(value, dict):
-        return {k: plain(v) if isinstance(v, np.ndarray) else v for k, v in value.items()}
-    return value
-
-
-def _fill(leaf: Leaf, target: Array, array: Array) -> Array:
-    if target.shape != array.shape:
-        raise BindingError(f"out: '{leaf.name}' has shape {list(target.shape)}, the result is "
-                           f"{list(array.shape)}")
-    np.copyto(target, array)
-    return target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from typing import cast
@@ -17,7 +18,7 @@ from ...ir.graph import Graph, Value
 from ...memory.views import View
 from ...passes.base import Context, Legaliser
 from ...passes.fuse import Fuse
-from ..base import Call, Data
+from ..base import Call, Data, Grant, HostStorage, State
 from .addresses import address, array_at, solid
 from .assembly import Assembled, Assembler, HostStep, RepeatStep
 from .direct import Direct
@@ -57,16 +58,33 @@ class CpuProgram:
                         for s in self.whole.stages for step in s.steps
                         if isinstance(step, HostStep) for g in step.node.regions.values()}
         self.stages = self._planners()
+        self.storage = HostStorage()
+        self._renew()
+
+    def _renew(self) -> None:
+        """What runs change."""
         self._plans: list[OrderedDict[tuple[int, ...], Plan]] = [
             OrderedDict() for _ in self.stages]
         self.arenas: list[Bytes] = [aligned(0) for _ in self.stages]
 
+    def clone(self) -> CpuProgram:
+        """Another program with the same code and, until they are replaced, parameters."""
+        made = copy.copy(self)
+        made.held, made.addresses = dict(self.held), dict(self.addresses)
+        made.regions = {g: p.clone() for g, p in self.regions.items()}
+        made._renew()
+        return made
+
+    def with_states(self, states: Sequence[State]) -> tuple[CpuProgram, Sequence[Grant]]:
+        """The program for resident inputs."""
+        return self, [Grant() for _ in states]
+
     # Parameters
 
     @property
-    def params(self) -> Collection[str]:
-        """The names of parameters."""
-        return self._by_name.keys()
+    def params(self) -> Mapping[str, Data]:
+        """Parameters by name."""
+        return {name: cast("Data", self.held[v]) for name, v in self._by_name.items()}
 
     def _hold(self, value: Value, array: Data) -> None:
         if isinstance(array, Encoded):
@@ -100,7 +118,7 @@ class CpuProgram:
         view = array_at(self.held[base], place(packed.view, {}), base)
         self._keep(packed, cast(Array, packed.pack(view)))
 
-    def set_param(self, name: str, array: Array) -> None:
+    def set_param(self, name: str, array: Data) -> None:
         """Replace a parameter between runs; packed forms are made again."""
         value = self._by_name[name]
         self._hold(value, array)
@@ -158,9 +176,9 @@ class CpuProgram:
 
     # Running
 
-    def run(self, inputs: Sequence[Array], binding: Binding, watch: Watch | None = None
-            ) -> Sequence[Array]:
-        """Outputs for arrays in the order of the graph's inputs; `binding` gains late sizes."""
+    def run(self, inputs: Sequence[Array], binding: Binding, watch: Watch | None = None,
+            kept: Collection[int] = ()) -> Sequence[Array]:  # noqa: ARG002 - NumPy's are its own
+        """Outputs for inputs in the graph's order; `binding` gains late sizes."""
         run = Run(self, binding, watch)
         run.arrays.update(zip(self.graph.inputs, map(solid, inputs), strict=True))
         for at in range(len(self.stages)):

@@ -1,0 +1,85 @@
+"""The order of an executable's runs: one after another, as they were asked for."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+T = TypeVar("T")
+IN_FLIGHT = 32
+"""Submitted runs that may wait; another one waits for a place."""
+
+
+class Line:
+    """Runs jobs one at a time, in order; submitted ones on a thread of its own.
+
+    The thread starts with the first submission and ends, after what is left, with the line. A
+    forked child has none of the runs that its parent submitted.
+    """
+
+    def __init__(self) -> None:
+        self._renew()
+        _LINES.add(self)
+
+    def _renew(self) -> None:
+        self.lock = threading.Lock()
+        self.waiting = 0
+        self._count = threading.Lock()
+        self._places = threading.BoundedSemaphore(IN_FLIGHT)
+        self._thread = 0
+        self._executor: ThreadPoolExecutor | None = None
+
+    def run(self, job: Callable[[], T]) -> T:
+        """Do a job now, after everything that was submitted before."""
+        if self.waiting and threading.get_ident() != self._thread:
+            return self.submit(job).result()
+        with self.lock:
+            return job()
+
+    def submit(self, job: Callable[[], T]) -> Future[T]:
+        """Do a job later; the future has its result or its error."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        placed = threading.get_ident() != self._thread  # the line's own thread cannot wait for it
+        if placed:
+            self._places.acquire()
+        with self._count:
+            self.waiting += 1
+            if self._executor is None:
+                self._executor = ThreadPoolExecutor(1, thread_name_prefix="treadle-runs")
+            future = self._executor.submit(self._work, job, placed)
+        future.add_done_callback(lambda f: self._leave(placed) if f.cancelled() else None)
+        return future
+
+    def _work(self, job: Callable[[], T], placed: bool) -> T:
+        self._thread = threading.get_ident()
+        try:
+            with self.lock:
+                return job()
+        finally:
+            self._leave(placed)
+
+    def _leave(self, placed: bool) -> None:
+        with self._count:
+            self.waiting -= 1
+        if placed:
+            self._places.release()
+
+
+_LINES: weakref.WeakSet[Line] = weakref.WeakSet()
+
+
+def _child() -> None:
+    for line in list(_LINES):
+        line._renew()
+
+
+_register: Callable[..., None] | None = getattr(os, "register_at_fork", None)
+if _register is not None:
+    _register(after_in_child=_child)

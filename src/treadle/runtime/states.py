@@ -1,0 +1,171 @@
+"""The resident inputs of an executable, and its runs with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..backends.base import Buffer, Program
+from ..declare.arrays import Array, np_dtype
+from ..declare.evaluate import Watch
+from ..errors import BindingError
+from ..ir.dims import evaluate, symbols
+from .line import Line
+from .resident import Feed, Resident
+from .results import Outputs, deliver
+from .signature import Leaf, Signature, as_array
+
+Spans: TypeAlias = "dict[Resident, tuple[int, int]]"
+
+
+class States:
+    """Residents by the names of their inputs."""
+
+    def __init__(self, signature: Signature, line: Line) -> None:
+        self.signature, self.line = signature, line
+        self.held: dict[str, Resident] = {}
+        self.asked = signature
+        self._program: Program | None = None
+
+    def changed(self) -> None:
+        """What the program was made for holds no longer."""
+        self._program = None
+        self.asked = Signature(tuple([leaf for leaf in self.signature.inputs
+                                      if leaf.name not in self.held]), self.signature.outputs)
+
+    def bind(self, name: str, program: Program, value: Any, shape: Sequence[int] | None,  # noqa: ANN401 - arrays of any library
+             axis: int | None, capacity: int | None) -> Resident:
+        """Storage for an input."""
+        leaves = {leaf.name: leaf for leaf in self.signature.inputs}
+        if (leaf := leaves.get(name)) is None or name in self.held:
+            why = "is resident already" if leaf else "is no input"
+            raise BindingError(f"'{name}' {why}", hint=f"the model takes {self.asked}")
+        first = initial(leaf, value, shape, capacity)
+        axis = chosen(leaf, first, axis, capacity)
+        found = Resident(self.signature, leaf, program.storage, self.line, self.changed, first,
+                         axis, capacity)
+        self.held[name] = found
+        self.changed()
+        return found
+
+    def release(self, name: str) -> None:
+        """Ask for the input again."""
+        if self.held.pop(name, None) is None:
+            raise BindingError(f"'{name}' is not resident")
+        self.changed()
+
+    def program(self, plain: Program) -> Program:
+        """The program for the residents as they are."""
+        if self._program is None:
+            numbers = {leaf.name: i for i, leaf in enumerate(self.signature.inputs)}
+            held = list(self.held.values())
+            states = [replace(r.state, input=numbers[r.leaf.name]) for r in held]
+            self._program, grants = plain.with_states(states)
+            for resident, grant in zip(held, grants, strict=True):
+                resident.grant = grant
+        return self._program
+
+    def run(self, plain: Program, arrays: Sequence[Array], out: Mapping[str, Array] | None,
+            watch: Watch | None) -> Outputs:
+        """One run; outputs that are fed are written back if it succeeds."""
+        program = self.program(plain)
+        self._check_out(out)
+        given = dict(zip([leaf.name for leaf in self.asked.inputs], arrays, strict=True))
+        held, inputs = self.held, self.signature.inputs
+        seen = [held[x.name].active() if x.name in held else given[x.name] for x in inputs]
+        binding = self.signature.bind(seen)
+        full: list[Buffer] = [held[x.name].given() if x.name in held else given[x.name]
+                              for x in inputs]
+        rules = [(r, r.rule) for r in held.values() if r.rule is not None]
+        spans = self._spans(rules, binding, given)
+        kept = {rule.output for _, rule in rules}
+        try:
+            found = program.run(full, binding, watch, kept)
+        except BaseException:
+            for resident, _ in rules:
+                resident.lost = resident.grant.in_place and resident.capacity is None
+            raise
+        result = deliver(self.signature, found, arrays, out, kept)
+        self._take(rules, spans, found, given)
+        return result
+
+    def _check_out(self, out: Mapping[str, Array] | None) -> None:
+        for r in self.held.values():
+            if r.rule is not None and (name := self.signature.outputs[r.rule.output].name) in (
+                    out or {}):
+                raise BindingError(f"out: '{name}' is fed back to {r.leaf.name}, it is no result")
+
+    def _spans(self, rules: Sequence[tuple[Resident, Feed]], binding: Mapping[str, int],
+               given: Mapping[str, Array]) -> Spans:
+        """Where outputs go, for those whose shapes are known before the run."""
+        found: Spans = {}
+        for resident, rule in rules:
+            sizes = self.signature.outputs[rule.output].shape
+            if sizes is not None and all(s in binding for n in sizes for s in symbols(n)):
+                shape = [evaluate(n, binding) for n in sizes]
+                found[resident] = resident.span(rule, shape, given)
+        return found
+
+    def _take(self, rules: Sequence[tuple[Resident, Feed]], spans: Spans,
+              found: Sequence[Buffer], given: Mapping[str, Array]) -> None:
+        for resident, rule in rules:
+            if resident not in spans and (value := found[rule.output]) is not None:
+                spans[resident] = resident.span(rule, value.shape, given)
+        taken = {id(a) for a in (*given.values(), *(r.buffer for r in self.held.values()))}
+        for resident, rule in rules:
+            resident.take(rule, found[rule.output], spans[resident], taken)
+
+    def clone(self, program: Program, line: Line) -> States:
+        """Residents of the same contents and rules for another executable."""
+        made = States(self.signature, line)
+        for name, old in self.held.items():
+            new = made.bind(name, program, old.contents(), None, old.axis, old.capacity)
+            new.rule, new.lost = old.rule, old.lost
+        return made
+
+    def notes(self, plain: Program) -> list[str]:
+        """What stays on the device, and how."""
+        self.program(plain)
+        return [f"{r!r}: {r.grant.reason}" for r in self.held.values()]
+
+
+def initial(leaf: Leaf, value: Any, shape: Sequence[int] | None, capacity: int | None) -> Array:  # noqa: ANN401 - arrays of any library
+    """The first contents: what was given, or zeros of a known shape."""
+    if leaf.dtype.sort in ("host", "string", "block") or leaf.shape is None:
+        raise BindingError(f"{leaf} cannot stay on the device")
+    if value is not None:
+        return as_array(leaf, value)
+    if shape is None:
+        unknown = [n for n in leaf.shape if not isinstance(n, int)]
+        if len(unknown) > 1 or (unknown and capacity is None):
+            raise BindingError(f"the storage of {leaf} has no known shape",
+                               hint="resident(name, value) or resident(name, shape=...)")
+        shape = [n if isinstance(n, int) else 0 for n in leaf.shape]
+    if len(shape) != len(leaf.shape) or any(
+            isinstance(n, int) and n != given for n, given in zip(leaf.shape, shape, strict=True)):
+        raise BindingError(f"storage of {list(shape)} does not fit {leaf}")
+    return np.zeros(tuple(shape), np_dtype(leaf.dtype))
+
+
+def chosen(leaf: Leaf, first: Array, axis: int | None, capacity: int | None) -> int | None:
+    """The axis of rows: as given, or the only one of unknown size; checked with the capacity."""
+    if axis is not None:
+        if not -first.ndim <= axis < first.ndim:
+            raise BindingError(f"{leaf} has no axis {axis}")
+        axis %= first.ndim
+    elif capacity is not None:
+        free = [i for i, n in enumerate(leaf.shape or ()) if not isinstance(n, int)]
+        if len(free) != 1:
+            raise BindingError(f"which axis of {leaf} has the capacity?",
+                               hint="resident(..., axis=..., capacity=...)")
+        axis = free[0]
+    if capacity is None or axis is None:
+        return axis
+    size = (leaf.shape or ())[axis]
+    if isinstance(size, int) or capacity < first.shape[axis]:
+        why = f"is always {size}" if isinstance(size, int) else f"starts with {first.shape[axis]}"
+        raise BindingError(f"axis {axis} of {leaf} {why}: a capacity of {capacity} does not fit")
+    return axis
