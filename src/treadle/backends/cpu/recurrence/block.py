@@ -33,8 +33,9 @@ class Block:
 
     # Staging
 
-    def stage(self, source: Mapping[str, tuple[Value, Value]], n: Value, left: Value) -> None:
-        """Operands of `n` tokens, zeros up to a chunk; `left` columns of v are there.
+    def stage(self, source: Mapping[str, tuple[Value, Value]], n: Value, left: Value, *,
+              whole: bool) -> None:
+        """Operands of `n` tokens, zeros up to a whole chunk; `left` columns of v are there.
 
         `source` gives the address of each operand's first token and the distance of tokens.
         """
@@ -44,19 +45,33 @@ class Block:
                 pointer, line = source[name]
                 for g in range(spec.group if name == "q" else 1):
                     row = f.address(pointer, t.index * line + g * spec.dk, spec.element)
+                    self._ask(row, line, spec.dk)
                     to = t.index * self.depth + g * self.chunk * self.depth
                     self._row(row, f.address(self.at[name], to, F32),
                               spec.scale if name == "q" else 1.0)
             pointer, line = source["v"]
             row = f.address(pointer, t.index * line, spec.element)
+            self._ask(row, line, self.cut.width)
             self._values(row, f.address(self.at["v"], t.index * self.cut.width, F32), left)
+        if whole:
+            self._pad(n)
+        self._gates(source, n)
+
+    def _ask(self, row: Value, line: Value, count: int) -> None:
+        """Prefetch the token that stands here in the next block."""
+        f, kind = self.f, self.spec.element
+        later = f.address(row, line * self.chunk, kind)
+        for at in range(0, count, 64 // kind.size):
+            f.prefetch(f.address(later, at, kind), 2)
+
+    def _pad(self, n: Value) -> None:
+        f, spec = self.f, self.spec
         with f.loop(n, self.chunk) as t:
             for name, width, copies in (("k", self.depth, 1), ("q", self.depth, spec.group),
                                         ("v", self.cut.width, 1)):
                 for g in range(copies):
                     to = t.index * width + g * self.chunk * width
                     f.fill(f.address(self.at[name], to, F32), 0, 4 * width)
-        self._gates(source, n)
 
     def _row(self, source: Value, target: Value, scale: float) -> None:
         """A head of a token, padded with zeros to whole vectors."""
@@ -219,12 +234,12 @@ class Block:
 
     # Single tokens
 
-    def alone(self) -> None:
+    def alone(self, n: Value) -> None:
         """Keys under their own token's decay, for tokens that are taken one by one."""
         f = self.f
         if self.spec.decay == "none" or not self.spec.delta:
             return
-        with f.loop(0, self.chunk) as t:
+        with f.loop(0, n) as t:
             by = None if self.spec.decay == "key" else broadcast(
                 f, self.at["decay"], t.index, self.lanes)
             with f.loop(0, self.depth, self.lanes) as d:

@@ -7,24 +7,14 @@ last block is done.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from ....codegen.llvm.kernel import Kernel
 from ....codegen.llvm.text import F32, I64, PTR, Function, Module, Value
 from .block import Block
-from .spec import VECTORS, Cut, Linear
+from .spec import Cut, Linear
 from .tiles import Product, Update
 from .vectors import load, store
-
-
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """Tokens `first` to `first + n`; whether the state is read before and written after."""
-
-    first: Value
-    n: Value
-    reads: Value
-    writes: Value
 
 
 def words(spec: Linear) -> list[str]:
@@ -72,25 +62,17 @@ class _Emitter:
         f, chunk = self.f, self.cut.chunk
         long = f.maximum(self.tokens - self.spec.window, 0)
         long = f.select(f.compare("gt", long, chunk // 4), long, 0)
-        chunks = f.binary("udiv", long + (chunk - 1), chunk)
-        single = f.binary("udiv", self.tokens - long + (chunk - 1), chunk)
-        none = f.compare("eq", chunks + single, 0)
-        single = f.select(none, 1, single)  # a run of no tokens still hands its state on
         self._clear_window()
-        with f.loop(0, chunks) as c:
-            first = c.index * chunk
-            last = f.compare("eq", c.index + 1, chunks + single)
-            self._chunk(_Span(first, f.minimum(long - first, chunk),
-                              f.compare("eq", c.index, 0), last))
-        with f.loop(0, single) as c:
-            first = long + c.index * chunk
-            self._singles(_Span(first, f.minimum(self.tokens - first, chunk),
-                                f.compare("eq", c.index + chunks, 0),
-                                f.compare("eq", c.index + 1, single)))
+        self._read()
+        with f.loop(0, long, chunk) as first:
+            self._chunk(first.index, f.minimum(long - first.index, chunk))
+        with f.loop(long, self.tokens, chunk) as first:
+            self._singles(first.index, f.minimum(self.tokens - first.index, chunk))
+        self._write(max(self.spec.window, 1) - 1)
 
     # Operands and states in memory
 
-    def _stage(self, span: _Span) -> None:
+    def _stage(self, first: Value, n: Value, *, whole: bool) -> None:
         f, spec = self.f, self.spec
         heads = {"k": self._shared(spec.k_heads), "v": self.head, "g": self.head,
                  "q": (self.head * spec.group if spec.q_heads >= spec.heads
@@ -101,70 +83,87 @@ class _Emitter:
         source = dict[str, tuple[Value, Value]]()
         for name in spec.operands:
             line = self.kernel[f"{name}_token"]
-            offset = (self.batch * self.kernel[f"{name}_batch"] + span.first * line
+            offset = (self.batch * self.kernel[f"{name}_batch"] + first * line
                       + heads[name] * widths[name])
             offset = offset + self.column if name == "v" else offset
             source[name] = f.address(self.kernel[name], offset, spec.element), line
-        self.block.stage(source, span.n, self.left)
+        self.block.stage(source, n, self.left, whole=whole)
 
     def _shared(self, heads: int) -> Value:
         """The one of `heads` that this state reads."""
         return self.f.binary("udiv", self.head, self.spec.heads // heads)
 
-    def _results(self, span: _Span) -> None:
+    def _results(self, first: Value, n: Value) -> None:
         spec = self.spec
         line = spec.out_heads * spec.dv
-        at = ((self.batch * self.tokens + span.first) * line
+        at = ((self.batch * self.tokens + first) * line
               + self.head * (spec.group * spec.dv) + self.column)
-        self.block.results(self.f.address(self.kernel["y"], at, spec.element), line, span.n,
+        self.block.results(self.f.address(self.kernel["y"], at, spec.element), line, n,
                            self.left)
 
-    def _state(self, name: str, slot: Value | int, slab: Value) -> Value:
-        """A slab's first row in a state tensor."""
+    def _state(self, name: str, slot: Value | int) -> Value:
+        """The first of this unit's elements in a state tensor."""
         f, spec = self.f, self.spec
         lead = f.constant(I64, slot) * self.kernel["n"] + self.batch
-        at = (lead * spec.heads + self.head) * (spec.dk * spec.dv) + self.column + (
-            slab * self.cut.columns)
+        at = (lead * spec.heads + self.head) * (spec.dk * spec.dv) + self.column
         return f.address(self.kernel[name], at, spec.state)
 
-    def _masks(self, slab: Value) -> list[Value | None]:
-        if self.cut.covers(self.spec.dv):
-            return [None] * VECTORS
-        left, lanes = self.left - slab * self.cut.columns, self.cut.lanes
-        return [self.f.tail_mask(left - j * lanes, lanes) for j in range(VECTORS)]
+    def _vectors(self, pointer: Value, body: Callable[[Value, Value, Value | None], None]
+                 ) -> None:
+        """`body(place in scratch, place in memory, mask)` for every vector, row by row."""
+        f, spec, cut = self.f, self.spec, self.cut
+        every = cut.covers(spec.dv)
+        with f.loop(0, spec.dk) as d, f.loop(0, cut.slabs) as s:
+            column = s.index * cut.columns
+            place = f.address(self.at["state"], (s.index * cut.depth + d.index) * cut.columns, F32)
+            row = f.address(pointer, d.index * spec.dv + column, spec.state)
+            for at in range(0, cut.columns, cut.lanes):
+                mask = None if every else f.tail_mask(self.left - column - at, cut.lanes)
+                body(f.address(place, at, F32), f.address(row, at, spec.state), mask)
 
-    def _read(self, slab: Value, place: Value) -> None:
-        """A slab of the past, or zeros, into scratch memory."""
+    def _read(self) -> None:
+        """The past, or zeros, into scratch memory."""
         f, spec, cut = self.f, self.spec, self.cut
         if not spec.past:
-            f.fill(place, 0, 4 * cut.depth * cut.columns)
+            f.fill(self.at["state"], 0, 4 * cut.slabs * cut.depth * cut.columns)
             return
-        source, masks = self._state("past", max(spec.window, 1) - 1, slab), self._masks(slab)
-        with f.loop(0, spec.dk) as d:
-            for j, mask in enumerate(masks):
-                x = load(f, spec.state, cut.lanes, source, d.index * spec.dv + j * cut.lanes, mask)
-                f.store(x, place, d.index * cut.columns + j * cut.lanes)
 
-    def _write(self, slab: Value, place: Value, slot: Value | int) -> None:
+        def move(place: Value, source: Value, mask: Value | None) -> None:
+            f.store(load(f, spec.state, cut.lanes, source, 0, mask), place)
+
+        self._vectors(self._state("past", max(spec.window, 1) - 1), move)
+
+    def _write(self, slot: int) -> None:
+        f, spec, kind = self.f, self.spec, F32.vector(self.cut.lanes)
+
+        def move(place: Value, target: Value, mask: Value | None) -> None:
+            store(f, f.load(kind, place), spec.state, target, 0, mask)
+
+        self._vectors(self._state("state", slot), move)
+
+    def _keep(self, slot: Value, slab: Value) -> None:
+        """A slab after a token whose state the window holds."""
         f, spec, cut = self.f, self.spec, self.cut
-        target, masks = self._state("state", slot, slab), self._masks(slab)
+        column = slab * cut.columns
+        every = cut.covers(spec.dv)
+        place = f.address(self.at["state"], column * cut.depth, F32)
+        target = f.address(self._state("state", slot), column, spec.state)
         with f.loop(0, spec.dk) as d:
-            for j, mask in enumerate(masks):
-                x = f.load(F32.vector(cut.lanes), place, d.index * cut.columns + j * cut.lanes)
-                store(f, x, spec.state, target, d.index * spec.dv + j * cut.lanes, mask)
+            for at in range(0, cut.columns, cut.lanes):
+                mask = None if every else f.tail_mask(self.left - column - at, cut.lanes)
+                x = f.load(F32.vector(cut.lanes), place, d.index * cut.columns + at)
+                store(f, x, spec.state, target, d.index * spec.dv + at, mask)
 
     def _clear_window(self) -> None:
         """Zeros in the slots of tokens that are not there; the last slot is always written."""
-        f, spec, cut = self.f, self.spec, self.cut
+        f, spec = self.f, self.spec
         if spec.window < 2:
             return
+        zero = f.constant(F32.vector(self.cut.lanes), 0)
         absent = f.minimum(f.maximum(spec.window - self.tokens, 0), spec.window - 1)
-        zero = f.constant(F32.vector(cut.lanes), 0)
-        with f.loop(0, absent) as slot, f.loop(0, cut.slabs) as slab:
-            target, masks = self._state("state", slot.index, slab.index), self._masks(slab.index)
-            with f.loop(0, spec.dk) as d:
-                for j, mask in enumerate(masks):
-                    store(f, zero, spec.state, target, d.index * spec.dv + j * cut.lanes, mask)
+        with f.loop(0, absent) as slot:
+            self._vectors(self._state("state", slot.index), lambda _, target, mask: store(
+                f, zero, spec.state, target, 0, mask))
 
     # Blocks
 
@@ -175,15 +174,13 @@ class _Emitter:
         v, y = (f.address(self.at[name], index * cut.columns, F32) for name in ("v", "y"))
         return state, v, y
 
-    def _chunk(self, span: _Span) -> None:
+    def _chunk(self, first: Value, n: Value) -> None:
         f, spec, cut, at, tiles = self.f, self.spec, self.cut, self.at, self.block.tiles
-        self._stage(span)
+        self._stage(first, n, whole=True)
         self.block.relate()
         rows = cut.chunk * spec.group
         with f.loop(0, cut.slabs) as s:
             state, v, y = self._slab(s.index)
-            with f.when(span.reads):
-                self._read(s.index, state)
             if spec.delta:
                 tiles.product(Product(spec.dk, cut.depth, cut.columns, cut.columns), cut.chunk,
                               at["k"], state, at["found"])
@@ -196,28 +193,22 @@ class _Emitter:
             step, line = (1, cut.depth) if by_key else (cut.chunk, 1)
             tiles.update(Update(cut.chunk, step, line, cut.width, spec.decay), spec.dk, state,
                          at["turned"], v, at["kept"])
-            with f.when(span.writes):
-                self._write(s.index, state, max(spec.window, 1) - 1)
-        self._results(span)
+        self._results(first, n)
 
-    def _singles(self, span: _Span) -> None:
-        f, spec, cut = self.f, self.spec, self.cut
-        self._stage(span)
-        self.block.alone()
-        with f.loop(0, cut.slabs) as s:
+    def _singles(self, first: Value, n: Value) -> None:
+        f, spec = self.f, self.spec
+        self._stage(first, n, whole=False)
+        self.block.alone(n)
+        with f.loop(0, self.cut.slabs) as s:
             state, v, y = self._slab(s.index)
-            with f.when(span.reads):
-                self._read(s.index, state)
-            with f.loop(0, span.n) as t:
+            with f.loop(0, n) as t:
                 self._single(t.index, state, v, y)
                 if spec.window > 1:
-                    slot = span.first + t.index - self.tokens + spec.window
+                    slot = first + t.index - self.tokens + spec.window
                     inside = f.compare("ge", slot, 0) & f.compare("lt", slot, spec.window - 1)
                     with f.when(inside):
-                        self._write(s.index, state, slot)
-            with f.when(span.writes):
-                self._write(s.index, state, max(spec.window, 1) - 1)
-        self._results(span)
+                        self._keep(slot, s.index)
+        self._results(first, n)
 
     def _single(self, t: Value, state: Value, v: Value, y: Value) -> None:
         """One token of one slab."""
