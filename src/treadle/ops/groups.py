@@ -34,8 +34,9 @@ def _shares(x: Value) -> tuple[Value, Value]:
     known([[[1.0, 3.0], [2.0, 2.0]]], body=_shares,
           expect=[[[0.25, 0.75], [0.5, 0.5]], [[4.0], [4.0]]])])
 def fused(operands: Sequence[Array], *, body: Region) -> tuple[Array, ...]:
-    """`body(*operands)`: elementwise operators and folds over the same axes of one shape.
+    """`body(*operands)`: what one kernel computes.
 
-    Fusion makes it; the body says what it computes.
+    Either elementwise operators and folds over the same axes of one shape, or a product or
+    convolution and elementwise operators of its result. Fusion makes it.
     """
     return tuple(cast("Sequence[Array]", body(*operands)))

@@ -1,4 +1,4 @@
-"""Group elementwise operators and folds into what one kernel computes."""
+"""Group elementwise operators with folds, products and convolutions into single kernels."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-from ..declare.scalar import Scalar, const, substitute, var
+from ..declare.scalar import Scalar, substitute, var
 from ..declare.scalar_text import text
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.types import Shape, broadcast
 from ..ops.library import REGISTRY
-from ..rewrite.constants import number_of
 from ..transforms.clone import Rebuild, keep_names
 from ..transforms.inline import inline
 from .base import Context, Pass
-from .grouping import Fuser, Group, Groups
+from .grouping import Fuser, Group, Groups, scalar_of
+from .heads import Finisher, Heads
 
 
 @dataclass(frozen=True, slots=True)
 class Fuse(Pass):
-    """Replaces groups of elementwise operators by `map` nodes and those with folds by `fused` ones.
+    """Replaces groups of elementwise operators by `map` nodes, those with others by `fused` ones.
 
-    Folds of a group reduce the same axes of the same shape. `most` bounds its operators, `leaves`
-    its operands and outputs. Without a backend that fuses nothing changes.
+    Folds of a group reduce the same axes of the same shape. A group without folds may begin with a
+    product or convolution of its shape whose result nothing else reads. `most` bounds operators,
+    `leaves` operands and outputs. Without a backend that fuses nothing changes.
     """
 
     name: ClassVar[str] = "fuse"
@@ -37,11 +38,17 @@ class Fuse(Pass):
             return graph
         groups = Groups(self.most, self.leaves, graph, ctx.legaliser)
         groups.form()
-        if not groups.several():
-            return graph
-        work = _Emit(groups)
-        out = work.graph(graph)
-        ctx.counts(work.did, {}, self)
+        did, stopped = Counter[str](), Counter[str]()
+        if isinstance(ctx.legaliser, Finisher):
+            heads = Heads(groups, ctx.legaliser)
+            heads.attach()
+            did, stopped = heads.did, heads.stopped
+        out = graph
+        if groups.several():
+            work = _Emit(groups)
+            out = work.graph(graph)
+            did = work.did + did
+        ctx.counts(did, stopped, self)
         return out
 
 
@@ -76,22 +83,24 @@ class _Emit(Rebuild):
         outs, ins = self.groups.stored(nodes), self.groups.external(nodes)
         if not outs:
             return
-        b.loc = nodes[-1].loc
-        made = self._map(nodes, ins, outs, group.shape) if group.axes is None else None
+        b.loc = (group.head or nodes[-1]).loc
+        simple = group.axes is None and group.head is None
+        made = self._map(nodes, ins, outs, group.shape) if simple else None
         if made is None:
-            made = self._fused(nodes, ins, outs)
+            made = self._fused(self.groups.body(group))
         keep_names(outs, made)
         self.env.update(zip(outs, made, strict=True))
-        self.did[f"{len(nodes)} operators as one {'map' if group.axes is None else 'row'}"] += 1
+        if group.head is None:
+            self.did[f"{len(nodes)} operators as one {'map' if simple else 'row'}"] += 1
 
     def _map(self, nodes: Sequence[Node], ins: Sequence[Value], outs: Sequence[Value],
              shape: Shape) -> Sequence[Value] | None:
         """Elementwise operators composed; numbers become constants of the expression."""
-        read = [v for v in ins if _number(v) is None]
+        read = [v for v in ins if scalar_of(v) is None]
         if not read or broadcast([v.shape for v in read]) != shape:
             return None
         env: dict[Value, Scalar] = {v: var(i, v.dtype) for i, v in enumerate(read)}
-        env.update({v: c for v in ins if (c := _number(v)) is not None})
+        env.update({v: c for v in ins if (c := scalar_of(v)) is not None})
         for n in nodes:
             roots = REGISTRY[n.op].scalars(n.attrs, tuple([v.dtype for v in n.inputs]))
             args = [env[v] for v in n.inputs]
@@ -100,24 +109,11 @@ class _Emit(Rebuild):
         out = REGISTRY["map"]([self.env.get(v, v) for v in read], expr=expr)
         return (out,) if isinstance(out, Value) else cast("Sequence[Value]", out)
 
-    def _fused(self, nodes: Sequence[Node], ins: Sequence[Value], outs: Sequence[Value]
-               ) -> Sequence[Value]:
-        read = [v for v in ins if _number(v) is None]
-        numbers = [v.producer for v in ins if _number(v) is not None and v.producer is not None]
-        inner = Graph("body", inputs=read, nodes=[*dict.fromkeys(numbers), *nodes],
-                      outputs=tuple(outs))
-        given = [self.env.get(v, v) for v in read]
+    def _fused(self, inner: Graph) -> Sequence[Value]:
+        given = [self.env.get(v, v) for v in inner.inputs]
 
         def body(*xs: Value) -> tuple[Value, ...]:
             return inline(inner, xs)
 
         out = REGISTRY["fused"](given, body=body)
         return (out,) if isinstance(out, Value) else cast("Sequence[Value]", out)
-
-
-def _number(v: Value) -> Scalar | None:
-    """A value that is one known number, as a constant."""
-    if any(s != 1 for s in v.shape) or (found := number_of(v)) is None:
-        return None
-    whole = v.dtype.sort in ("int", "uint", "bool")
-    return const(int(cast(float, found)) if whole else found, v.dtype)

@@ -6,10 +6,12 @@ import heapq
 from collections.abc import Iterator, Sequence
 from typing import Protocol, cast, runtime_checkable
 
+from ..declare.scalar import Scalar, const
 from ..errors import OperatorError
 from ..ir.graph import Graph, Node, Value
 from ..ir.types import Shape, axes_of, broadcast
 from ..ops.library import REGISTRY
+from ..rewrite.constants import number_of
 
 CHEAP = frozenset({"add", "sub", "mul", "neg", "cast", "where", "eq", "ne", "lt", "le", "gt", "ge",
                    "logical_and", "logical_or", "logical_not", "identity"})
@@ -26,13 +28,17 @@ class Fuser(Protocol):
 
 
 class Group:
-    """Nodes of one kernel over `shape`; `axes` are what its folds reduce, None without any."""
+    """Nodes of one kernel over `shape`; `axes` are what its folds reduce, None without any.
 
-    __slots__ = ("axes", "last", "nodes", "shape")
+    `head` is a product or convolution that comes first.
+    """
 
-    def __init__(self, nodes: list[Node], shape: Shape, axes: tuple[int, ...] | None, last: int
-                 ) -> None:
+    __slots__ = ("axes", "head", "last", "nodes", "shape")
+
+    def __init__(self, nodes: list[Node], shape: Shape, axes: tuple[int, ...] | None, last: int,
+                 head: Node | None = None) -> None:
         self.nodes, self.shape, self.axes, self.last = nodes, shape, axes, last
+        self.head = head
 
 
 class Groups:
@@ -55,21 +61,22 @@ class Groups:
         for i, n in enumerate(self.graph.nodes):
             self.part[n] = part
             part += bool(n.makes())
-            fits = self._fits(n)
+            fits = self.fits(n)
             shape, axes = self._space(n) if fits else ((), None)
             self.group[n] = Group([n], shape, axes, i)
             if not fits:
                 continue
             for v in n.inputs:
                 p = v.producer
-                if p is not None and p in self.group and self._fits(p):
+                if p is not None and p in self.group and self.fits(p):
                     self._join(self.group[p], self.group[n])
 
     def several(self) -> bool:
         """Whether any group has two nodes."""
         return any(len(g.nodes) > 1 for g in self.group.values())
 
-    def _fits(self, n: Node) -> bool:
+    def fits(self, n: Node) -> bool:
+        """Whether a node may be part of a kernel of several."""
         kind = REGISTRY[n.op].kind
         if kind not in ("elementwise", "reduction") or n.op == "fused" or n.reads():
             return False
@@ -114,7 +121,7 @@ class Groups:
 
     def _stored_fit(self, nodes: set[Node], shape: Shape, axes: tuple[int, ...] | None) -> bool:
         """Whether results have a place in the iteration, and there are not too many of them."""
-        stored = [v for n in nodes for v in n.outputs if self._leaves(v, nodes)]
+        stored = [v for n in nodes for v in n.outputs if self.leaves(v, nodes)]
         read = {v for n in nodes for v in n.inputs if v.producer not in nodes}
         if len(stored) + len(read) > self.most_leaves:
             return False
@@ -126,7 +133,8 @@ class Groups:
         small = None if axes is None else _reduced(shape, axes)
         return all(v.shape in (shape, small) or _drops(cast(Node, v.producer)) for v in stored)
 
-    def _leaves(self, v: Value, nodes: set[Node]) -> bool:
+    def leaves(self, v: Value, nodes: set[Node]) -> bool:
+        """Whether anything beside `nodes` reads a value."""
         return v in self.outputs or any(u not in nodes for u in self.users.get(v, ()))
 
     def _cyclic(self, nodes: set[Node]) -> bool:
@@ -160,7 +168,16 @@ class Groups:
     def stored(self, nodes: Sequence[Node]) -> list[Value]:
         """The values of a group that others read."""
         own = set(nodes)
-        return [v for n in nodes for v in n.outputs if self._leaves(v, own)]
+        return [v for n in nodes for v in n.outputs if self.leaves(v, own)]
+
+    def body(self, group: Group) -> Graph:
+        """A group as a graph of its own; single numbers stay inside, but for those of the head."""
+        kept = set(group.head.inputs) if group.head else set[Value]()
+        outside = self.external(group.nodes)
+        read = [v for v in outside if v in kept or scalar_of(v) is None]
+        numbers = [v.producer for v in outside if v not in read and v.producer is not None]
+        return Graph("body", inputs=read, nodes=[*dict.fromkeys(numbers), *group.nodes],
+                     outputs=tuple(self.stored(group.nodes)))
 
     def ordered(self) -> Iterator[Group]:
         """Groups after what they read, otherwise in the order of their last nodes."""
@@ -181,6 +198,14 @@ class Groups:
                 left[later] -= 1
                 if not left[later]:
                     heapq.heappush(ready, (later.last, groups.index(later), later))
+
+
+def scalar_of(v: Value) -> Scalar | None:
+    """A value that is one known number, as a constant."""
+    if any(s != 1 for s in v.shape) or (found := number_of(v)) is None:
+        return None
+    whole = v.dtype.sort in ("int", "uint", "bool")
+    return const(int(cast(float, found)) if whole else found, v.dtype)
 
 
 def _drops(n: Node) -> bool:

@@ -156,16 +156,18 @@ def relu_of_scaled_sum(f: Function, value: Value, values: Sequence[Value], place
     return f.maximum(f.fma(value, row * scale, bias + residual), 0.0)
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("shape", [(1, 10, 3), (7, 32, 20), (14, 45, 2100)])
-def test_epilogue(shape: tuple[int, int, int], dynamic: bool) -> None:
+def test_epilogue(shape: tuple[int, int, int], dynamic: bool, late: bool) -> None:
     m, n, k = shape
     a, b, c = random((m, k)), random((k, n)), np.empty((m, n), np.float32)
     bias, residual, row = random((n,)), random((m, n), np.float16), random((m,))
     scale = np.array([0.25], np.float64)
     epilogue = Epilogue("relu_of_scaled_sum", (
         ExtraOperand("bias", "column"), ExtraOperand("residual", "matrix", F16),
-        ExtraOperand("row", "row"), ExtraOperand("scale", "scalar", F64)), relu_of_scaled_sum)
+        ExtraOperand("row", "row"), ExtraOperand("scale", "scalar", F64)), relu_of_scaled_sum,
+        late)
     spec = Matmul("m" if dynamic else m, n, k, epilogue=epilogue)
     product(spec)(a, pack(b, TILE), c, [bias, residual, row, scale], {"m": m})
     want = a.astype("d") @ b * row[:, None] * 0.25 + bias + residual.astype("d")

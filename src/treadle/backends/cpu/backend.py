@@ -9,6 +9,7 @@ from ...codegen.llvm.processors import default_threads
 from ...codegen.llvm.target import host
 from ...ir.graph import Graph, Node
 from ..base import Claim, Data
+from . import epilogues
 from .claims import claim
 from .groups import fuses
 from .program import CpuProgram
@@ -50,6 +51,14 @@ class Cpu:
     def fuses(self, node: Node) -> bool:
         """Whether an elementwise operator or a fold may be part of a larger kernel."""
         return fuses(node)
+
+    def heads(self, node: Node) -> bool:
+        """Whether a node's kernel can go on with elementwise operators."""
+        return node.op in epilogues.HEADS
+
+    def finishes(self, body: Graph) -> str:
+        """Why a head and elementwise operators after it are no single kernel; empty if they are."""
+        return epilogues.declined(body)
 
     def compile(self, graph: Graph, params: Mapping[str, Data]) -> CpuProgram:
         """Machine code for a graph."""

@@ -11,15 +11,15 @@ from ...ir.graph import Node, Value
 from ...memory.views import RULES, View, certain, follow, whole
 from ...ops.library import REGISTRY
 from ..base import Claim
-from . import convolution, groups, movement, pointwise, products, recurrence, reductions
+from . import convolution, epilogues, movement, pointwise, products, recurrence, reductions
 from .lowered import Lowered
 from .pointwise import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
     **pointwise.LOWERINGS, **movement.LOWERINGS, **reductions.LOWERINGS, **convolution.POOLS,
-    **recurrence.LOWERINGS, "fused": groups.fused}
+    **recurrence.LOWERINGS}
 """Lowerings by operator; elementwise operators share one."""
-PACKING = {**products.LOWERINGS, **convolution.LOWERINGS}
+PACKING = {**products.LOWERINGS, **convolution.LOWERINGS, "fused": epilogues.group}
 """Lowerings that pack parameters."""
 KNOWN = frozenset({"shape_of"})
 """Operators that need only the sizes of their operands."""
@@ -49,7 +49,8 @@ def writes_anywhere(node: Node) -> bool:
     """Whether the kernels of a node write outputs of any strides."""
     loops = {**pointwise.LOWERINGS, **movement.LOWERINGS, **reductions.LOWERINGS}
     return node.op != "concat" and (
-        node.op in loops or node.op == "fused" or REGISTRY[node.op].kind == "elementwise") and (
+        node.op in loops or REGISTRY[node.op].kind == "elementwise" or (
+            node.op == "fused" and epilogues.head_of(node.regions["body"]) is None)) and (
         not is_leaf(node) and not is_view(node))
 
 

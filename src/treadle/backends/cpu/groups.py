@@ -8,7 +8,7 @@ from typing import cast
 from ...codegen.llvm.scalars import holds, supported
 from ...declare.scalar import Scalar, cast_to, const, var, walk
 from ...errors import Declined
-from ...ir.graph import Graph, Node, Value
+from ...ir.graph import Node, Value
 from ...ir.types import axes_of, count
 from ...loops.build import Draft, Operand
 from ...loops.functions import open_functions
@@ -20,6 +20,9 @@ from ...rewrite.constants import number_of
 from .lowered import Lowered, check, loop_kernel
 from .pointwise import mapped, refuse_dtypes, spread
 from .reductions import FOLDS, fold_monoid, kept_strides, widened
+
+SAME_ORDER = frozenset({"reshape", "squeeze", "unsqueeze"})
+"""Operators that leave every element where it is."""
 
 
 def fuses(node: Node) -> bool:
@@ -41,7 +44,7 @@ def fused(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered
     folds = [n for n in region.nodes if n.op in FOLDS]
     if not folds:
         loads = [var(i, v.base.dtype) for i, v in enumerate(ins)]
-        env = _values(region, dict(zip(region.inputs, loads, strict=True)), None)
+        env = values(region.nodes, dict(zip(region.inputs, loads, strict=True)), None)
         return [mapped(ins, outs, [env[v] for v in region.outputs])]
     shape = folds[0].inputs[0].shape
     axes = axes_of(cast("tuple[int, ...]", folds[0].attrs["axes"]), len(shape))
@@ -52,7 +55,7 @@ def fused(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered
     lead = max(range(len(operands)), key=lambda i: sum(s != 0 for s in operands[i].strides))
 
     def body(row: Row) -> None:
-        env = _values(region, {v: row.load(i) for i, v in enumerate(region.inputs)}, row)
+        env = values(region.nodes, {v: row.load(i) for i, v in enumerate(region.inputs)}, row)
         for j, v in enumerate(region.outputs):
             row.store(len(operands) + j, env[v])
 
@@ -60,11 +63,17 @@ def fused(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered
     return [loop_kernel(draft, kernel, [*ins, *outs], outs, count(shape))]
 
 
-def _values(region: Graph, env: dict[Value, Scalar], row: Row | None) -> dict[Value, Scalar]:
-    """Every value of the region as an expression at the current position, inputs given."""
-    for n in region.nodes:
+def values(nodes: Sequence[Node], env: dict[Value, Scalar], row: Row | None
+           ) -> dict[Value, Scalar]:
+    """Every value of a region as an expression at the current position; `env` has what is given.
+
+    Folds need a row.
+    """
+    for n in nodes:
         if not n.inputs:
             env[n.outputs[0]] = _number(n.outputs[0])
+        elif n.op in SAME_ORDER:
+            env[n.outputs[0]] = env[n.inputs[0]]
         elif n.op in FOLDS and row is not None:
             dtype = n.inputs[0].dtype
             total, = row.reduce(fold_monoid(n.op, dtype), widened(env[n.inputs[0]]))

@@ -14,11 +14,13 @@ from ...declare.arrays import Array
 from ...errors import Declined
 from ...ir.dims import Size, evaluate
 from ...ir.graph import Node, Value
-from ...ir.types import Shape, TensorType, axis_of, count
+from ...ir.types import DTYPES, Shape, TensorType, axis_of, count
 from ...memory.views import View, reshape, whole
 from .contraction import (
     BatchAxis,
+    Epilogue,
     Extent,
+    ExtraOperand,
     Matmul,
     chunks_for,
     emit_matmul,
@@ -29,6 +31,7 @@ from .contraction import (
 from .contraction.pack import packed_elements
 from .lowered import Binding, Lowered, Packed, Word
 from .pointwise import copy, spread
+from .tails import Tail, by_strides, element_of
 
 ELEMENTS: dict[str, Type] = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64}
 Fixed = Collection[Value]
@@ -42,8 +45,11 @@ class Product:
     b: View
     c: View
     fixed: Fixed = ()
+    tail: Tail | None = None
     names: dict[Size, str] = field(default_factory=dict[Size, str])
     before: list[Lowered] = field(default_factory=list[Lowered])
+    laid: list[View] = field(default_factory=list[View])
+    batch_lines: list[list[Size]] = field(default_factory=list[list[Size]])
 
     def lower(self) -> list[Lowered]:
         """The copies, then the product."""
@@ -53,14 +59,38 @@ class Product:
         self.a, transposed, lda = self._left(self.a)
         packed = self._packed()
         layout, ldb = ("packed", None) if packed else self._right()
+        self._lay_tail()
         batch = self._batch(packed)
         (m, k), n = self.a.shape[-2:], self.b.shape[-1]
-        element = ELEMENTS[dtype.name]
+        element, out = ELEMENTS[dtype.name], element_of(self.c)
         spec = Matmul(
-            self.extent(m), self.extent(n), self.extent(k), element, element, element,
+            self.extent(m), self.extent(n), self.extent(k), element, element, out,
             self.extent(lda), ldb, self.extent(_step(self.c, -2, n)), transposed,
-            cast(Any, layout), batch=batch, cold=packed is not None)
-        return [*self.before, self._call(spec, packed)]
+            cast(Any, layout), batch=batch, cold=packed is not None, epilogue=self._epilogue())
+        return [*self.before, *(self.tail.before if self.tail else ()), self._call(spec, packed)]
+
+    def _lay_tail(self) -> None:
+        """The tail's operands as views of C's shape that the template can read."""
+        if self.tail is None:
+            return
+        self.tail = self.tail.under(self.c.shape)
+        self.laid = [v if by_strides(v.strides[-2], v.strides[-1]) else self.tail.copied(v)
+                     for v in self.tail.views]
+        self.batch_lines = [list[Size]() for _ in self.laid]
+
+    def _epilogue(self) -> Epilogue | None:
+        if self.tail is None:
+            return None
+        operands: list[ExtraOperand] = []
+        for i, v in enumerate(self.laid):
+            row, column = v.strides[-2:]
+            kind = by_strides(row, column)
+            assert kind is not None
+            operands.append(ExtraOperand(
+                f"e{i}", kind, element_of(v), self.extent(row) if kind in (
+                    "row", "matrix") else None, tuple(map(self.extent, self.batch_lines[i]))))
+        wide = "f64" if self.a.base.dtype.name == "f64" else "f32"
+        return self.tail.epilogue(operands, DTYPES[wide])
 
     def extent(self, size: Size) -> Extent:
         """A size as the template sees it."""
@@ -70,6 +100,7 @@ class Product:
     def _call(self, spec: Matmul, packed: Packed | None) -> Lowered:
         sizes = {name: size for size, name in self.names.items()}
         words: list[Word] = [self.a, packed or self.b, self.c]
+        words += self.laid if self.tail is not None else []
         words += [sizes[name] for name in spec.run_time_words()]
         tile = tile_for(host(), spec.accumulator)
 
@@ -120,12 +151,13 @@ class Product:
         a, b, c = (list(spread(v, full)[:-2]) for v in (self.a, self.b, self.c))
         if packed:
             b = self._packed_strides(b)
-        sizes = list(lead)
-        while sizes and self._joins(sizes[-1], a[-1], b[-1], c[-1]):
-            for v in (sizes, a, b, c):
+        sizes, extras = list(lead), [list(v.strides[:-2]) for v in self.laid]
+        while sizes and self._joins(sizes[-1], a[-1], b[-1], c[-1], [e[-1] for e in extras]):
+            for v in (sizes, a, b, c, *extras):
                 v.pop()
-        return tuple([BatchAxis(*map(self.extent, axis)) for axis in zip(
-            sizes, a, b, c, strict=True) if axis[0] != 1])
+        kept = [i for i, n in enumerate(sizes) if n != 1]
+        self.batch_lines = [[e[i] for i in kept] for e in extras]
+        return tuple([BatchAxis(*map(self.extent, (sizes[i], a[i], b[i], c[i]))) for i in kept])
 
     def _packed_strides(self, strides: list[Size]) -> list[Size]:
         k, n = cast("tuple[int, int]", self.b.shape[-2:])
@@ -139,20 +171,26 @@ class Product:
                 step = step * full[i]
         return out
 
-    def _joins(self, size: Size, a: Size, b: Size, c: Size) -> bool:
+    def _joins(self, size: Size, a: Size, b: Size, c: Size, extras: Sequence[Size]) -> bool:
         m = self.a.shape[-2]
         if size == 1:
             return True
         line = _step(self.a, -2, self.a.shape[-1])
         ours = _step(self.c, -2, self.c.shape[-1])
-        if b != 0 or not _steps(self.a, -1, 1) or a != line * m or c != ours * m:
+        theirs = [e if m == 1 else v.strides[-2] for e, v in zip(extras, self.laid, strict=True)]
+        if b != 0 or not _steps(self.a, -1, 1) or a != line * m or c != ours * m or any(
+                e != step * m for e, step in zip(extras, theirs, strict=True)):
             return False
-        for name, step in (("a", line), ("c", ours)):
-            v = cast(View, getattr(self, name))
-            shape = (*v.shape[:-2], m * size, v.shape[-1])
-            setattr(self, name, replace(v, shape=shape, strides=(
-                *v.strides[:-2], step, v.strides[-1])))
+        self.a, self.c = _taller(self.a, m * size, line), _taller(self.c, m * size, ours)
+        self.laid = [_taller(v, m * size, step)
+                     for v, step in zip(self.laid, theirs, strict=True)]
         return True
+
+
+def _taller(view: View, rows: Size, step: Size) -> View:
+    """A view with more rows `step` apart."""
+    return replace(view, shape=(*view.shape[:-2], rows, view.shape[-1]),
+                   strides=(*view.strides[:-2], step, view.strides[-1]))
 
 
 def spread_shape(view: View, lead: int) -> Shape:
@@ -173,7 +211,8 @@ def _step(view: View, axis: int, dense: Size) -> Size:
     return view.strides[axis] if view.shape[axis] != 1 else dense
 
 
-def matmul(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed) -> list[Lowered]:
+def matmul(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed,
+           tail: Tail | None = None) -> list[Lowered]:
     """NumPy's matmul: a rank-1 operand is a row or a column."""
     a, b, c = *ins, outs[0]
     row, column = len(a.shape) == 1, len(b.shape) == 1
@@ -185,11 +224,11 @@ def matmul(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed) 
     shape = (*lead, a.shape[-2], b.shape[-1])
     rest = iter(c.strides[len(lead):])
     strides = (*c.strides[:len(lead)], 0 if row else next(rest), 0 if column else next(rest))
-    return Product(a, b, replace(c, shape=shape, strides=strides), fixed).lower()
+    return Product(a, b, replace(c, shape=shape, strides=strides), fixed, tail).lower()
 
 
-def dot_general(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed
-                ) -> list[Lowered]:
+def dot_general(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed,
+                tail: Tail | None = None) -> list[Lowered]:
     """Axes in any order, brought to (batch, m, k) and (batch, k, n)."""
     a, b = ins
     named = {k: cast("tuple[int, ...]", v) for k, v in node.attrs.items()}
@@ -218,7 +257,7 @@ def dot_general(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fi
     target = reshape(outs[0], (*batch, views[0].shape[-2], views[1].shape[-1]))
     if target is None:
         raise Declined("its output has gaps")
-    return [*before, *Product(views[0], views[1], target, fixed).lower()]
+    return [*before, *Product(views[0], views[1], target, fixed, tail).lower()]
 
 
 LOWERINGS = {"matmul": matmul, "dot_general": dot_general}

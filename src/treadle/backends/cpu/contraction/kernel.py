@@ -7,41 +7,21 @@ chunks there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 from ....codegen.llvm.kernel import Kernel
 from ....codegen.llvm.text import I8, I64, PTR, Function, Index, Module, Type, Value
 from ....errors import Declined
-from .integer import integer_plan
 from .micro import Micro, emit_micro
-from .spec import Extent, ExtraOperand, Matmul
+from .operands import Finish, emit_finish, finish_arguments
+from .shape import Depth, Shape
+from .spec import Epilogue, Extent, ExtraOperand, Matmul
 from .staging import pack_function, stage_function
-from .tiles import UNROLL, Tile, depth_blocks, tile_for
 
 _AHEAD = 2048
 """Bytes of prefetch within a panel."""
-_BLOCK_ROWS, _FEW_ROWS = 192, 24
-"""Rows of a block: they share each panel of B. Fewer where a copy of all their A is needed."""
-_PAGE = 4096
-"""Addresses this far apart share a set of the first-level cache."""
-_CHUNK_WORK = 1 << 20
-"""Multiply-adds that make a chunk worth claiming."""
-_MOST_CHUNKS = 256
-_BOUND_ROWS = 8
-"""Fewer rows than this wait for the memory that B lies in."""
-_REPACK_TILES = 4
-"""Row tiles from which a panel of B, read row by row, is worth copying first."""
-
-
-class Depth(NamedTuple):
-    """A block of k."""
-
-    start: int
-    size: Extent
-    first: bool
-    last: bool
 
 
 class Panels(NamedTuple):
@@ -53,71 +33,17 @@ class Panels(NamedTuple):
 
 
 class Slab(NamedTuple):
-    """One batch entry's block of rows: offsets of each operand in elements, range of tiles."""
+    """One batch entry's block of rows: offsets of each operand in elements, range of tiles.
+
+    `extras` are those of the epilogue's operands.
+    """
 
     a: Index
     b: Index
     c: Index
+    extras: list[Value]
     low: Value
     high: Value
-
-
-def chunks_for(spec: Matmul, tile: Tile, sizes: Mapping[str, int]) -> int:
-    """How many chunks a plan should cut the kernel into for these run-time sizes."""
-    m, n, k = (_known(size, sizes) for size in (spec.m, spec.n, spec.k))
-    batch = 1
-    for axis in spec.batch:
-        batch *= _known(axis.extent, sizes)
-    units = batch * -(-n // tile.columns) * max(1, m // 96)
-    work = batch * max(m, _BOUND_ROWS) * n * k
-    return max(1, min(units, work // _CHUNK_WORK, _MOST_CHUNKS))
-
-
-def _known(size: Extent, sizes: Mapping[str, int]) -> int:
-    return sizes[size] if isinstance(size, str) else size
-
-
-def scratch_bytes(module: Module, spec: Matmul, sizes: Mapping[str, int]) -> int:
-    """Scratch memory per lane for these run-time sizes."""
-    shape = _Shape(module, spec)
-    k = _known(spec.k, sizes)
-    depth = k if shape.open_depth else max(size for _, size in depth_blocks(
-        spec, module.target, shape.tile))
-    lines, length = shape.tile.rows * shape.block_tiles, depth
-    if spec.a_transposed:
-        lines, length = length, lines
-    staged = lines * (-(-length // 16) * 16 + 16) if shape.stages else 0
-    return (staged + depth * shape.tile.columns) * spec.accumulator.size + 256
-
-
-class _Shape:
-    """What follows from the specification and the target before any code is written."""
-
-    def __init__(self, module: Module, spec: Matmul) -> None:
-        target = module.target
-        self.tile = tile_for(target, spec.accumulator)
-        self.integer = integer_plan(target, spec) if spec.integer else None
-        self.group = self.integer.group if self.integer else 1
-        # LLVM reassociates integer sums across unrolled steps, and then spills.
-        self.unroll = 1 if self.group == 2 else UNROLL
-        self.open_depth = not isinstance(spec.k, int)
-        several = isinstance(spec.m, int) and spec.m > _REPACK_TILES * self.tile.rows
-        self.copies_b = spec.b_layout == "columns" or (spec.b_layout == "rows" and several)
-        self.depths = [Depth(0, spec.k, True, True)]
-        if isinstance(spec.k, int) and not spec.integer:
-            blocks = depth_blocks(spec, target, self.tile)
-            self.depths = [Depth(at, size, at == 0, at == blocks[-1][0]) for at, size in blocks]
-        self.stages = (spec.a != spec.accumulator or spec.prologue is not None
-                       or _collides(spec, self.tile))
-        few = self.stages and self.open_depth
-        self.block_tiles = max(1, (_FEW_ROWS if few else _BLOCK_ROWS) // self.tile.rows)
-
-
-def _collides(spec: Matmul, tile: Tile) -> bool:
-    """Whether the lines of A that a tile reads together fall into the same few cache sets."""
-    several = not isinstance(spec.m, int) or spec.m > tile.rows
-    line = spec.row_a
-    return several and isinstance(line, int) and line > 0 and line * spec.a.size % _PAGE == 0
 
 
 def emit_matmul(module: Module, spec: Matmul, name: str) -> Kernel:
@@ -133,12 +59,13 @@ def emit_matmul(module: Module, spec: Matmul, name: str) -> Kernel:
     return kernel
 
 
-class _Macro(_Shape):
+class _Macro(Shape):
     """Writes one kernel."""
 
     def __init__(self, kernel: Kernel, module: Module, spec: Matmul) -> None:
         super().__init__(module, spec)
         self.kernel, self.spec, self.module = kernel, spec, module
+        self.extras = spec.epilogue.operands if spec.epilogue else ()
         self.f: Function = kernel.function
         m = self._size(spec.m)
         self.tiles = self._ceil(m, self.tile.rows)
@@ -182,15 +109,22 @@ class _Macro(_Shape):
         f = self.f
         block = f.binary("urem", index, blocks)
         batch = self._udiv(index, blocks)
-        offsets = [f.constant(I64, 0)] * 3
+        offsets = [f.constant(I64, 0)] * (3 + len(self.extras))
         for at, axis in reversed(list(enumerate(self.spec.batch))):
             place = f.binary("urem", batch, self._size(axis.extent)) if at else batch
             batch = self._udiv(batch, self._size(axis.extent)) if at else batch
+            lines = (axis.a, axis.b, axis.c, *(self._batch_line(x, at) for x in self.extras))
             offsets = [o + place * self._size(stride) for o, stride in zip(
-                offsets, (axis.a, axis.b, axis.c), strict=True)]
+                offsets, lines, strict=True)]
         low = block * self.block_tiles
-        a, b, c = offsets
-        return Slab(a, b, c, low, f.minimum(low + self.block_tiles, self.tiles))
+        a, b, c, *extras = offsets
+        return Slab(a, b, c, extras, low, f.minimum(low + self.block_tiles, self.tiles))
+
+    def _batch_line(self, operand: ExtraOperand, axis: int) -> Extent:
+        """The stride of an epilogue's operand along a batch axis."""
+        if operand.batch is not None:
+            return operand.batch[axis]
+        return self.spec.batch[axis].c if operand.kind == "matrix" else 0
 
     def _row(self, tile: Value) -> Value:
         """The first row of a tile: heights differ by at most one, the taller come first."""
@@ -210,12 +144,13 @@ class _Macro(_Shape):
         outer, inner = (self._size(depth.size), rows) if spec.a_transposed else (
             rows, self._size(depth.size))
         stride = self._stage_line(depth)
-        extras = [self._extra(x, row, f.constant(I64, depth.start), None)
-                  for x in (spec.prologue.operands if spec.prologue else ())]
+        start = f.constant(I64, depth.start)
+        extras = [self._extra(x, row, start) for x in (
+            spec.prologue.operands if spec.prologue else ())]
         target = self.kernel.scratch()
         stage = stage_function(self.module, spec, self.tile, self.integer)
         f.invoke(stage, source, target, outer, inner, line, self._line_value(stride), row,
-                 f.constant(I64, depth.start), *extras)
+                 start, *extras)
         return target, stride
 
     def _stage_line(self, depth: Depth) -> Extent:
@@ -231,12 +166,13 @@ class _Macro(_Shape):
             return (self._size(self.spec.k) + 15 & -16) + 16
         return self._size(line)
 
-    def _extra(self, operand: ExtraOperand, row: Value, column: Value,
-               in_c: Index | None) -> Value:
+    def _extra(self, operand: ExtraOperand, row: Value, column: Value) -> Value:
         """An operand's pointer for a block that begins at (row, column)."""
-        offsets: dict[str, Index] = {"row": row, "column": column, "scalar": 0}
-        offset = offsets.get(operand.kind, in_c)
-        assert offset is not None, f"operand {operand.name} cannot be a matrix here"
+        offset: Index = column if operand.kind in ("column", "matrix") else 0
+        if operand.kind in ("row", "matrix"):
+            line = operand.line if operand.line is not None else (
+                1 if operand.kind == "row" else self.spec.row_c)
+            offset = row * self._size(line) + offset
         return self.f.address(self.kernel[operand.name], offset, operand.type)
 
     # B
@@ -291,17 +227,34 @@ class _Macro(_Shape):
             with f.loop(slab.low, slab.high) as at:
                 row, column = self._row(at.index), panel.index * columns
                 in_c = slab.c + row * self._size(self.spec.row_c) + column
-                extras = [self._extra(x, row, column, in_c) for x in (
-                    self.spec.epilogue.operands if self.spec.epilogue else ())]
+                extras = [f.address(self._extra(x, row, column), slab.extras[i], x.type)
+                          for i, x in enumerate(self.extras)]
+                extras += [self._size(x.line) for x in self.extras if isinstance(x.line, str)]
                 share = self._next_share(at.index - slab.low, depth, micro)
                 args = [f.address(a, self._a_offset(row - start, row_a), self._a_type()), b,
                         f.address(self.kernel["c"], in_c, self.spec.c),
                         f.address(after, share, self.spec.b),
                         self._sums(slab, panel.index), self._steps(depth.size),
                         self._line_value(row_a), self._size(row_b), self._size(self.spec.row_c),
-                        left, row, column, *extras]
-                self._dispatch(at.index, lambda rows: emit_micro(
-                    self.module, self._of_height(micro, rows)), args)
+                        left, row, column]
+                self._tile(at.index, micro, args, extras)
+
+    def _tile(self, tile: Value, micro: Micro, args: list[Value], extras: list[Value]) -> None:
+        """A tile, and its late epilogue when it is complete."""
+        late = self.spec.epilogue if self.spec.epilogue and self.spec.epilogue.late else None
+        self._dispatch(tile, lambda rows: emit_micro(self.module, self._of_height(micro, rows)),
+                       [*args, *([] if late else extras)])
+        if late is not None and micro.last:
+            self._finish(late, micro, self._height(tile), [*args, *extras])
+
+    def _finish(self, epilogue: Epilogue, micro: Micro, rows: Value, args: list[Value]) -> None:
+        finish = emit_finish(self.module, Finish(
+            epilogue, self.tile.lanes, micro.vectors, micro.accumulator, self.spec.c, micro.ldc,
+            micro.masked))
+        self.f.invoke(finish, *finish_arguments(args, rows))
+
+    def _height(self, tile: Value) -> Value:
+        return self.low_rows + self.f.cast("zext", self.f.compare("lt", tile, self.extra), I64)
 
     def _sums(self, slab: Slab, panel: Value) -> Value:
         """The column sums of a panel of 8-bit B; they follow the matrix's last panel."""
@@ -338,16 +291,19 @@ class _Macro(_Shape):
         tail = -(-size // self.group) % self.unroll if isinstance(size, int) else None
         in_scratch = self.copies_b or (spec.b_layout == "rows" and masked)
         ahead, spread = self._prefetch() if spec.b_layout == "packed" and spec.cold else (0, 0)
+        late = spec.epilogue is not None and spec.epilogue.late
         return Micro(
             tile=tile, unroll=self.unroll, rows=0, vectors=self._vectors(masked),
             accumulator=spec.accumulator,
             a=self._a_type(), a_row=1 if spec.a_transposed else line,
             a_step=line if spec.a_transposed else self.group,
             b=spec.accumulator if in_scratch else spec.b,
-            b_step=row_b if isinstance(row_b, int) else None, c=spec.c,
+            b_step=row_b if isinstance(row_b, int) else None,
+            c=spec.accumulator if late else spec.c,
             ldc=spec.row_c if isinstance(spec.row_c, int) else None,
             first=depth.first, last=depth.last, tail=tail, masked=masked,
-            ahead=ahead, spread=spread, streams=1, epilogue=spec.epilogue, integer=self.integer)
+            ahead=ahead, spread=spread, streams=1, epilogue=None if late else spec.epilogue,
+            integer=self.integer)
 
     def _of_height(self, micro: Micro, rows: int) -> Micro:
         """The tile of a height. Low ones wait for memory, which serves several streams faster."""
@@ -378,9 +334,8 @@ class _Macro(_Shape):
         if len(heights) == 1:
             f.invoke(function(heights[0]), *args)
             return
-        taller = f.cast("zext", f.compare("lt", tile, self.extra), I64)
         done, labels = f.label("done"), {rows: f.label("rows") for rows in heights}
-        f.switch(self.low_rows + taller, labels, done)
+        f.switch(self._height(tile), labels, done)
         for rows, label in labels.items():
             f.start(label)
             f.invoke(function(rows), *args)

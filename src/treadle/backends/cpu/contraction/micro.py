@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ....codegen.llvm.text import F32, I64, PTR, VOID, Function, Index, Loop, Module, Type, Value
 from ....codegen.llvm.text import Parameter as Argument
 from .integer import IntegerPlan, accumulate, load_columns, load_group
+from .operands import Operands, operand_arguments
 from .spec import Epilogue, Place
 from .tiles import Tile
 
@@ -54,17 +55,15 @@ class Micro:
     @property
     def name(self) -> str:
         """A name that equal tiles share."""
-        key = self.epilogue.key if self.epilogue and self.last else ""
         fields = [str(getattr(self, f)) for f in self.__slots__ if f != "epilogue"]
-        fields.append(str(len(self.epilogue.operands) if self.epilogue else 0))
-        digest = hashlib.blake2b("|".join([*fields, key]).encode(), digest_size=6).hexdigest()
+        fields.append(str(self.epilogue) if self.last else str(operand_arguments(self.epilogue)))
+        digest = hashlib.blake2b("|".join(fields).encode(), digest_size=6).hexdigest()
         return f"tile_{self.rows}x{self.vectors * self.tile.lanes}_{digest}"
 
 
 def arguments(epilogue: Epilogue | None) -> list[Argument]:
     """The parameters of every tile: fixed ones, then the epilogue's operands."""
-    extras = epilogue.operands if epilogue else ()
-    return _FIXED + [Argument(f"x{j}", PTR, "noalias readonly") for j in range(len(extras))]
+    return _FIXED + operand_arguments(epilogue)
 
 
 def emit_micro(module: Module, micro: Micro) -> Function:
@@ -229,15 +228,21 @@ class _Emitter:
     def _finish(self, sums: list[Value]) -> None:
         """Epilogue, conversion and store; sums between blocks are stored as they are."""
         f, m = self.f, self.m
-        shared = self._shared_operands() if m.last else {}
+        epilogue = m.epilogue if m.last else None
+        operands = Operands(f, epilogue, self.arg, self.arg["ldc"] if m.ldc is None else m.ldc,
+                            m.tile.lanes, m.accumulator, self._mask)
+        operands.share(m.vectors)
         corrections = self._corrections()
         for r in range(m.rows):
             for j in range(m.vectors):
                 value = sums[r * m.vectors + j]
                 if m.integer is not None and m.integer.offset:
                     value = value + corrections[j]
+                if epilogue is not None:
+                    place = Place(self.arg["row"] + r, self.arg["column"] + j * m.tile.lanes)
+                    value = epilogue.emit(f, value, operands.at(r, j), place)
                 if m.last:
-                    value = f.convert(self._transformed(value, r, j, shared), m.c)
+                    value = f.convert(value, m.c)
                 self._store(value, r, j)
 
     def _corrections(self) -> list[Value]:
@@ -253,34 +258,3 @@ class _Emitter:
             self.f.store(value, self.arg["c"], at)
         else:
             self.f.masked_store(value, self.f.address(self.arg["c"], at, value.type.scalar), mask)
-
-    def _shared_operands(self) -> dict[tuple[int, int], Value]:
-        """Operands that all rows share, by operand and vector."""
-        f, m, found = self.f, self.m, {}
-        for x, operand in enumerate(m.epilogue.operands if m.epilogue else ()):
-            pointer = self.arg[f"x{x}"]
-            for j in range(m.vectors):
-                if operand.kind == "column":
-                    kind = operand.type.vector(m.tile.lanes)
-                    found[x, j] = self._widen(self._load(pointer, kind, j * m.tile.lanes, j))
-                elif operand.kind == "scalar":
-                    found[x, j] = f.splat(self._widen(f.load(operand.type, pointer)), m.tile.lanes)
-        return found
-
-    def _transformed(self, value: Value, r: int, j: int,
-                     shared: dict[tuple[int, int], Value]) -> Value:
-        if self.m.epilogue is None:
-            return value
-        values = [shared[x, j] if (x, j) in shared else self._row_operand(x, r, j)
-                  for x in range(len(self.m.epilogue.operands))]
-        place = Place(self.arg["row"] + r, self.arg["column"] + j * self.m.tile.lanes)
-        return self.m.epilogue.emit(self.f, value, values, place)
-
-    def _row_operand(self, x: int, r: int, j: int) -> Value:
-        """An operand that differs by row."""
-        assert self.m.epilogue is not None
-        f, operand, pointer = self.f, self.m.epilogue.operands[x], self.arg[f"x{x}"]
-        if operand.kind == "row":
-            return f.splat(self._widen(f.load(operand.type, pointer, r)), self.m.tile.lanes)
-        kind = operand.type.vector(self.m.tile.lanes)
-        return self._widen(self._load(pointer, kind, self._in_c(r, j), j))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from ....codegen.llvm.instructions import widest
@@ -17,13 +17,24 @@ Extent: TypeAlias = int | str
 class ExtraOperand:
     """A tensor that an epilogue or prologue reads, by how it lies along the product.
 
-    `column` has an element per column (of C; of A in a prologue), `row` one per row, `matrix` lies
-    exactly as C does, `scalar` is one element. Values arrive converted to the accumulator's type.
+    `column` has an element per column (of C; of A in a prologue), `row` one per row, `matrix` one
+    for each element of C, `scalar` is one element. Values arrive converted to the accumulator's
+    type.
+
+    In an epilogue `line` is the distance of rows, by default 1 for a `row` and that of C for a
+    `matrix`. `batch` are strides along the batch axes, by default those of C for a `matrix`, else
+    0.
     """
 
     name: str
     kind: Literal["column", "row", "matrix", "scalar"]
     type: Type = F32
+    line: Extent | None = None
+    batch: tuple[Extent, ...] | None = None
+
+    def extents(self) -> tuple[Extent, ...]:
+        """Strides that may be words."""
+        return (*(self.batch or ()), *((self.line,) if self.line is not None else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +53,14 @@ Transform: TypeAlias = Callable[[Function, Value, Sequence[Value], Place], Value
 class Epilogue:
     """Applied to every finished vector of C before it is converted and stored.
 
-    `key` names what `emit` does: kernels with equal keys share code.
+    `key` names what `emit` does: kernels with equal keys share code. `late` epilogues run over a
+    tile of C once it is stored, while it lies in the first-level cache, others in its registers.
     """
 
     key: str
     operands: tuple[ExtraOperand, ...]
-    emit: Transform
+    emit: Transform = field(repr=False, compare=False)
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +69,7 @@ class Prologue:
 
     key: str
     operands: tuple[ExtraOperand, ...]
-    emit: Transform
+    emit: Transform = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,4 +152,6 @@ class Matmul:
         sizes = [self.m, self.n, self.k, self.row_a, self.row_b, self.row_c]
         for axis in self.batch:
             sizes += [axis.extent, axis.a, axis.b, axis.c]
+        for operand in self.extras:
+            sizes += operand.extents()
         return list(dict.fromkeys(size for size in sizes if isinstance(size, str)))

@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ....codegen.llvm.kernel import Kernel
-from ....codegen.llvm.text import I64, PTR, Index, Module, Value
+from ....codegen.llvm.text import I64, PTR, Function, Index, Module, Value
 from ..contraction import Extent, ExtraOperand
 from ..contraction.micro import Micro, emit_micro
+from ..contraction.operands import Finish, emit_finish, finish_arguments
 from ..contraction.tiles import UNROLL
 from .gather import gather_function
 from .spec import Convolution, cut
@@ -25,6 +26,7 @@ class _Block(NamedTuple):
     x: Value
     w: Value
     y: Value
+    entry: Value
     filter: Value
     low: Value
     high: Value
@@ -59,6 +61,7 @@ class _Macro:
         self.cut = cut(spec, module.target)
         self.tile = self.cut.tile
         self.extras = spec.epilogue.operands if spec.epilogue else ()
+        self.late = spec.epilogue is not None and spec.epilogue.late
         self.area = self._area()
 
     def size(self, extent: Extent) -> Value:
@@ -103,7 +106,7 @@ class _Macro:
             f.address(self.kernel["x"], x, spec.element),
             f.address(self.kernel["w"], group * (rows * spec.depth), spec.element),
             f.address(self.kernel["y"], outer * spec.filters * self.area, spec.element),
-            group * spec.filters, first, f.minimum(first + self.cut.panels, panels),
+            entry, group * spec.filters, first, f.minimum(first + self.cut.panels, panels),
             f.maximum(low - index * tiles, 0), f.minimum(high - index * tiles, tiles))
 
     def _depth(self, block: _Block, depth: _Depth) -> None:
@@ -151,8 +154,12 @@ class _Macro:
             with self.f.loop(self.f.maximum(block.first, low),
                              self.f.minimum(block.last, high)) as tile:
                 row = (tile.index - low) * rows + low * heights[0]
-                self.f.invoke(function, *self._arguments(block, depth, tile.index, row,
-                                                         position, b))
+                args = self._arguments(block, depth, tile.index, row, position, b)
+                extras = self._extras(block, row, position)
+                self.f.invoke(function, *args, *([] if self.late else extras))
+                if self.late and depth.last:
+                    self.f.invoke(self._finish(micro), *finish_arguments(
+                        [*args, *extras], self.f.constant(I64, rows)))
 
     def _arguments(self, block: _Block, depth: _Depth, tile: Value, row: Value, position: Value,
                    b: Value) -> list[Value]:
@@ -162,27 +169,35 @@ class _Macro:
         else:
             at = row * spec.depth + depth.start
         in_y = row * self.area + position
-        extras = [self._extra(x, block, row, position, in_y) for x in self.extras]
         line = self.size(spec.channel_line)
         return [f.address(block.w, at, spec.element), b,
                 f.address(block.y, in_y, spec.element), b, b, f.constant(I64, depth.size),
                 f.constant(I64, spec.depth), line, self.area, self.area - position,
-                block.filter + row, position, *extras]
+                block.filter + row, position]
 
-    def _extra(self, operand: ExtraOperand, block: _Block, row: Value, position: Value,
-               in_y: Value) -> Value:
-        """An epilogue operand at a tile; a matrix lies as y does."""
-        f, pointer = self.f, self.kernel[operand.name]
-        if operand.kind == "matrix":
-            start = self.f.binary("sub", self._address(block.y), self._address(self.kernel["y"]))
-            moved = f.address(pointer, f.binary("sdiv", start, self.spec.element.size),
-                              operand.type)
-            return f.address(moved, in_y, operand.type)
-        offsets: dict[str, Index] = {"row": block.filter + row, "column": position, "scalar": 0}
-        return f.address(pointer, offsets[operand.kind], operand.type)
+    def _extras(self, block: _Block, row: Value, position: Value) -> list[Value]:
+        """The epilogue's operands at a tile: pointers, then lines that each run supplies."""
+        return [*(self._extra(x, block, block.filter + row, position) for x in self.extras),
+                *(self.size(x.line) for x in self.extras if isinstance(x.line, str))]
 
-    def _address(self, pointer: Value) -> Value:
-        return self.f.cast("ptrtoint", pointer, I64)
+    def _extra(self, operand: ExtraOperand, block: _Block, row: Value, position: Value) -> Value:
+        offset: Index = position if operand.kind in ("column", "matrix") else 0
+        line: Index = self.area if operand.line is None else self.size(operand.line)
+        if operand.kind == "row" and operand.line is None:
+            line = 1
+        if operand.kind in ("row", "matrix"):
+            offset = row * line + offset
+        if operand.batch is not None:
+            offset = block.entry * self.size(operand.batch[0]) + offset
+        elif operand.kind == "matrix":
+            offset = block.entry * self.area * (self.spec.filters * self.spec.groups) + offset
+        return self.f.address(self.kernel[operand.name], offset, operand.type)
+
+    def _finish(self, micro: Micro) -> Function:
+        assert self.spec.epilogue is not None
+        return emit_finish(self.module, Finish(
+            self.spec.epilogue, self.tile.lanes, micro.vectors, self.spec.element,
+            self.spec.element, micro.ldc, micro.masked))
 
     def _micro(self, depth: _Depth, *, masked: bool, direct: bool) -> Micro:
         spec, tile, area = self.spec, self.tile, self.spec.area()
@@ -196,4 +211,4 @@ class _Macro:
             a_step=self.cut.height if spec.packed else 1,
             b=spec.element, b_step=line if direct else tile.columns, c=spec.element, ldc=area,
             first=depth.first, last=depth.last, tail=depth.size % UNROLL, masked=masked,
-            ahead=0, spread=0, streams=1, epilogue=spec.epilogue)
+            ahead=0, spread=0, streams=1, epilogue=None if self.late else spec.epilogue)

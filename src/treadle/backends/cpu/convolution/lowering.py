@@ -9,15 +9,16 @@ from typing import cast
 import numpy as np
 
 from ....codegen.llvm.target import host
-from ....codegen.llvm.text import Function, Type, Value
 from ....declare.arrays import Array
+from ....declare.scalar import var
 from ....errors import Declined
 from ....ir.graph import Node
 from ....ir.graph import Value as GraphValue
+from ....ir.types import Shape
 from ....memory.views import View
 from ..contraction import Epilogue, ExtraOperand
-from ..contraction.spec import Place
 from ..lowered import Lowered, Packed, Word
+from ..tails import Tail, element_of, laid, lies_as
 from .geometry import Sizes, by_rows, copied, element, merge, windows
 from .kernel import emit_convolution
 from .pack import pack_filters
@@ -27,15 +28,6 @@ from .spec import Convolution, Window, chunks_for, cut, scratch_bytes
 _FEW = 8
 """Filters of a group below which planes are read for each rather than gathered."""
 Fixed = Collection[GraphValue]
-
-
-def _add(_: Function, value: Value, values: Sequence[Value], __: Place) -> Value:
-    return value + values[0]
-
-
-def adding(kind: Type) -> Epilogue:
-    """The epilogue that adds a bias to each filter's outputs."""
-    return Epilogue("bias", (ExtraOperand("bias", "row", kind),), _add)
 
 
 def known_shape(w: View) -> tuple[int, ...]:
@@ -59,18 +51,50 @@ def bias_of(node: Node, ins: Sequence[View], filters: int, before: list[Lowered]
     return by_rows(ins[2], before)
 
 
-def convolution(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed
-                ) -> list[Lowered]:
+def tail_of(tail: Tail | None, bias: View | None, y: Shape) -> Tail | None:
+    """What is left to do with sums of shape `y` = (batch, filters, ..): the bias, then `tail`."""
+    if bias is None:
+        return tail
+    column = replace(bias, shape=(*bias.shape, *(1,) * (len(y) - 2)),
+                     strides=(*bias.strides, *(0,) * (len(y) - 2)))
+    dtype = bias.base.dtype
+    return (tail or Tail(var(0, dtype))).plus(laid(column, y))
+
+
+def epilogue_of(tail: Tail | None, y: View, sizes: Sizes) -> tuple[Epilogue | None, list[View]]:
+    """A tail as the epilogue of a kernel that writes `y`, and the operands of it."""
+    if tail is None:
+        return None, []
+    if tail.root.dtype is not y.base.dtype:
+        raise Declined(f"results of {tail.root.dtype} from windows of {y.base.dtype}")
+    operands, views = list[ExtraOperand](), list[View]()
+    for i, v in enumerate(tail.under(y.shape).views):
+        channelled = all(s == 0 for s in v.strides[2:])
+        if not channelled and not lies_as(v, y.shape):
+            v = tail.copied(v)
+        views.append(v)
+        if not channelled:
+            operands.append(ExtraOperand(f"e{i}", "matrix", element_of(v)))
+            continue
+        batch = None if v.strides[0] == 0 else (sizes.extent(v.strides[0]),)
+        operands.append(ExtraOperand(f"e{i}", "row", element_of(v), sizes.extent(v.strides[1]),
+                                     batch))
+    return tail.epilogue(operands, y.base.dtype), views
+
+
+def convolution(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed,
+                tail: Tail | None = None) -> list[Lowered]:
     """`convolution` and `conv`."""
     before = list[Lowered]()
-    x, w, kind = ins[0], ins[1], element(ins[0])
+    x, w, y, kind = ins[0], ins[1], outs[0], element(ins[0])
     shape, groups = known_shape(w), cast(int, node.attrs["groups"])
-    bias = bias_of(node, ins, shape[0], before)
+    tail = tail_of(tail, bias_of(node, ins, shape[0], before), y.shape)
     x, sizes = by_rows(x, before), Sizes()
-    made = windows(node, shape[2:], x, outs[0].shape, sizes)
-    epilogue = adding(kind) if bias is not None else None
+    made = windows(node, shape[2:], x, y.shape, sizes)
+    epilogue, extras = epilogue_of(tail, y, sizes)
+    before += tail.before if tail else ()
     if groups > 1 and shape[1] == 1 and shape[0] // groups < _FEW:
-        return [*before, *depthwise(x, w, outs[0], bias, made, groups, sizes, epilogue)]
+        return [*before, *depthwise(x, w, y, extras, made, groups, sizes, epilogue)]
     spec = Convolution(
         sizes.extent(x.shape[0]), groups, shape[0] // groups, shape[1],
         merge(x, made, sizes), sizes.extent(x.strides[0]),
@@ -78,11 +102,11 @@ def convolution(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fi
     split = replace(w, shape=(groups, spec.filters, *shape[1:]),
                     strides=(w.strides[0] * spec.filters, *w.strides))
     spec, weights = weights_of(split, len(shape) - 2, spec, fixed, before)
-    return [*before, call(spec, sizes, x, weights, outs[0], bias)]
+    return [*before, call(spec, sizes, x, weights, y, extras)]
 
 
-def depthwise(x: View, w: View, y: View, bias: View | None, made: Sequence[Window], groups: int,
-              sizes: Sizes, epilogue: Epilogue | None) -> list[Lowered]:
+def depthwise(x: View, w: View, y: View, extras: Sequence[View], made: Sequence[Window],
+              groups: int, sizes: Sizes, epilogue: Epilogue | None) -> list[Lowered]:
     """A channel for each group: a few filters slide over one plane."""
     before = list[Lowered]()
     if not w.dense:
@@ -91,15 +115,14 @@ def depthwise(x: View, w: View, y: View, bias: View | None, made: Sequence[Windo
     filters = cast(int, w.shape[0])
     spec = Planes("weighted", sizes.extent(x.shape[0]), filters, filters // groups, tuple(made),
                   sizes.extent(x.strides[0]), sizes.extent(x.strides[1]), element(x), epilogue)
-    return [*before, slide(spec, sizes, [x, y, w, *([bias] if bias is not None else [])])]
+    return [*before, slide(spec, sizes, [x, y, w, *extras])]
 
 
 def slide(spec: Planes, sizes: Sizes, views: Sequence[View]) -> Lowered:
     """One call of the kernel of planes; `views` are x, y and what else it reads."""
     words: list[Word] = [*views, *sizes.words(spec.run_time_words())]
-    key = f"planes {replace(spec, epilogue=None)} {spec.epilogue.key if spec.epilogue else ''}"
-    return Lowered(key, lambda module, name: emit_planes(module, spec, name), tuple(words),
-                   (views[1].base,), lambda b: plane_chunks(spec, sizes.known(b)))
+    return Lowered(f"planes {spec}", lambda module, name: emit_planes(module, spec, name),
+                   tuple(words), (views[1].base,), lambda b: plane_chunks(spec, sizes.known(b)))
 
 
 def weights_of(w: View, n: int, spec: Convolution, fixed: Fixed, before: list[Lowered]
@@ -124,14 +147,13 @@ def weights_of(w: View, n: int, spec: Convolution, fixed: Fixed, before: list[Lo
 
 
 def call(spec: Convolution, sizes: Sizes, x: View, w: View | Packed, y: View,
-         bias: View | None) -> Lowered:
+         extras: Sequence[View] = ()) -> Lowered:
     """One call of the kernel."""
     plan = cut(spec, host())
-    words: list[Word] = [x, w, y, *([bias] if bias is not None else [])]
+    words: list[Word] = [x, w, y, *extras]
     words += sizes.words(spec.run_time_words())
-    shown = replace(spec, epilogue=None), spec.epilogue.key if spec.epilogue else ""
     return Lowered(
-        f"convolution {shown}", lambda module, name: emit_convolution(module, spec, name),
+        f"convolution {spec}", lambda module, name: emit_convolution(module, spec, name),
         tuple(words), (y.base,), lambda b: chunks_for(spec, plan, sizes.known(b)),
         lambda _: scratch_bytes(spec, plan))
 

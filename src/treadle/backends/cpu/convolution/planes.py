@@ -12,8 +12,8 @@ from math import inf, prod
 from typing import Literal, TypeAlias
 
 from ....codegen.llvm.kernel import Kernel
-from ....codegen.llvm.text import F32, I1, I32, I64, PTR, Index, Module, Type, Value
-from ..contraction import Epilogue, Extent
+from ....codegen.llvm.text import F32, I1, I32, I64, PTR, Module, Type, Value
+from ..contraction import Epilogue, Extent, ExtraOperand
 from ..contraction.spec import Place
 from .spec import Window
 
@@ -54,6 +54,8 @@ class Planes:
         sizes = [self.batch, self.channels, self.batch_line, self.channel_line]
         for w in self.windows:
             sizes += w.sizes()
+        for operand in self.epilogue.operands if self.epilogue else ():
+            sizes += operand.extents()
         return list(dict.fromkeys(s for s in sizes if isinstance(s, str)))
 
 
@@ -78,8 +80,10 @@ def emit_planes(module: Module, spec: Planes, name: str) -> Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """An output row: its channel, where it lies, its input plane, taps of the outer axes."""
+    """An output row: its number, entry and channel, where it lies, its plane, outer taps."""
 
+    number: Value
+    entry: Value
     channel: Value
     y: Value
     x: Value
@@ -131,8 +135,9 @@ class _Rows:
         channel, entry = f.binary("urem", rest, channels), f.binary("udiv", rest, channels)
         plane = f.binary("udiv", channel, spec.multiplier)
         x = entry * self.size(spec.batch_line) + plane * self.size(spec.channel_line)
-        return _Row(channel, f.address(self.kernel["y"], index * self.width, spec.element),
-                    f.address(self.kernel["x"], x, spec.element), tuple(origins), tuple(ranges))
+        y = f.address(self.kernel["y"], index * self.width, spec.element)
+        return _Row(index, entry, channel, y, f.address(self.kernel["x"], x, spec.element),
+                    tuple(origins), tuple(ranges))
 
     def _ceil(self, a: Value, b: int) -> Value:
         return a if b == 1 else self.f.binary("udiv", a + (b - 1), b)
@@ -256,8 +261,7 @@ class _Rows:
     def _store(self, row: _Row, at: Value, value: Value, *, masked: bool) -> None:
         f, epilogue = self.f, self.spec.epilogue
         if epilogue is not None:
-            values = [self._operand(x.name, x.type, row.channel if x.kind == "row" else 0)
-                      for x in epilogue.operands]
+            values = [self._operand(x, row, at, masked=masked) for x in epilogue.operands]
             value = epilogue.emit(f, value, values, Place(row.channel, at))
         if masked:
             mask = f.tail_mask(self.width - at, self.lanes)
@@ -265,6 +269,18 @@ class _Rows:
         else:
             f.store(value, row.y, at)
 
-    def _operand(self, name: str, kind: Type, at: Index) -> Value:
-        item = self.f.load(kind, self.kernel[name], at)
-        return self.f.splat(self.f.convert(item, self.spec.element), self.lanes)
+    def _operand(self, x: ExtraOperand, row: _Row, at: Value, *, masked: bool) -> Value:
+        """An operand at a vector of y: of the channel, or lying as y does."""
+        f, element = self.f, self.spec.element
+        if x.kind == "matrix":
+            pointer = f.address(self.kernel[x.name], row.number * self.width + at, x.type)
+            kind = x.type.vector(self.lanes)
+            found = f.load(kind, pointer) if not masked else f.masked_load(
+                kind, pointer, f.tail_mask(self.width - at, self.lanes))
+            return f.convert(found, element)
+        place = row.channel * self.size(1 if x.line is None else x.line) if x.kind == "row" else (
+            f.constant(I64, 0))
+        if x.batch is not None:
+            place = place + row.entry * self.size(x.batch[0])
+        item = f.load(x.type, self.kernel[x.name], place)
+        return f.splat(f.convert(item, element), self.lanes)

@@ -80,6 +80,8 @@ class Convolution:
         sizes = [self.batch, self.batch_line, self.channel_line]
         for w in self.windows:
             sizes += w.sizes()
+        for operand in self.epilogue.operands if self.epilogue else ():
+            sizes += operand.extents()
         return list(dict.fromkeys(s for s in sizes if isinstance(s, str)))
 
     def area(self) -> int | None:

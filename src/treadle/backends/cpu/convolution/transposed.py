@@ -12,7 +12,7 @@ from itertools import product
 from math import gcd, prod
 from typing import cast
 
-from ....declare.scalar import const, var
+from ....declare.scalar import const, substitute, var
 from ....errors import Declined
 from ....ir.dims import Size
 from ....ir.graph import Node, Value
@@ -21,8 +21,9 @@ from ....memory.views import View, reshape, whole
 from ....ops.windows import per_axis
 from ..lowered import Lowered
 from ..pointwise import copy, mapped
+from ..tails import Tail
 from .geometry import Sizes, by_rows, copied, element
-from .lowering import Fixed, adding, bias_of, call, known_shape, weights_of
+from .lowering import Fixed, bias_of, call, epilogue_of, known_shape, tail_of, weights_of
 from .spec import Convolution, Window
 
 _MOST_PHASES = 16
@@ -59,6 +60,7 @@ class _Transposed:
     groups: int
     fixed: Fixed
     steps: list[Lowered]
+    tail: Tail | None = None
 
     @property
     def filters(self) -> int:
@@ -115,24 +117,23 @@ class _Transposed:
         return whole(Value(TensorType(shape, self.y.base.dtype)))
 
     def _untouched(self, target: View) -> Lowered:
-        """Outputs that no tap reaches."""
+        """Outputs that no tap reaches: the bias, or zero."""
         dtype = self.y.base.dtype
-        if self.bias is None:
-            return mapped([], [target], [const(0.0, dtype)])
-        ones = (1,) * len(self.axes)
-        shown = replace(self.bias, shape=(*self.bias.shape, *ones),
-                        strides=(*self.bias.strides, *(0,) * len(ones)))
-        return mapped([shown], [target], [var(0, dtype)])
+        tail = tail_of(self.tail, self.bias, target.shape) or Tail(var(0, dtype))
+        views = tail.views
+        args = [const(0.0, dtype), *(var(i, v.base.dtype) for i, v in enumerate(views))]
+        return mapped(views, [target], [substitute(tail.root, args)])
 
     def _convolve(self, w: View, filters: int, made: list[Window], sizes: Sizes, out: View,
                   bias: View | None) -> None:
         x, kind = self.x, element(self.x)
+        tail = tail_of(self.tail, bias, out.shape)
+        epilogue, extras = epilogue_of(tail, out, sizes)
         spec = Convolution(
             sizes.extent(x.shape[0]), self.groups, filters, self.channels, tuple(made),
-            sizes.extent(x.strides[0]), sizes.extent(x.strides[1]), kind,
-            epilogue=adding(kind) if bias is not None else None)
+            sizes.extent(x.strides[0]), sizes.extent(x.strides[1]), kind, epilogue=epilogue)
         spec, weights = weights_of(w, len(self.axes), spec, self.fixed, self.steps)
-        self.steps.append(call(spec, sizes, x, weights, out, bias))
+        self.steps.append(call(spec, sizes, x, weights, out, extras))
 
     @property
     def tiled(self) -> bool:
@@ -168,12 +169,14 @@ class _Transposed:
                         strides=(0, *self.bias.strides))
         made, lowered = copied(again)
         self.steps.append(lowered)
-        return made
+        return reshape(made, (times * self.filters,))
 
 
-def transposed(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed
-               ) -> list[Lowered]:
+def transposed(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed,
+               tail: Tail | None = None) -> list[Lowered]:
     """`transposed_convolution` and `conv_transpose`. Sizes tell what `output_padding` means."""
+    if tail is not None and tail.views:
+        raise Declined("a transposed convolution finishes with expressions of its result alone")
     steps = list[Lowered]()
     shape, n = known_shape(ins[1]), len(ins[1].shape) - 2
     groups = cast(int, node.attrs["groups"])
@@ -190,7 +193,8 @@ def transposed(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fix
         raise Declined(f"more than {_MOST_PHASES} phases of the output")
     element(ins[0])
     bias = bias_of(node, ins, shape[1] * groups, steps)
-    made = _Transposed(by_rows(ins[0], steps), ins[1], outs[0], bias, axes, groups, fixed, steps)
+    made = _Transposed(by_rows(ins[0], steps), ins[1], outs[0], bias, axes, groups, fixed, steps,
+                       tail)
     if made.tiled and prod([a.step for a in axes]) > 1:
         made.tiles()
     else:

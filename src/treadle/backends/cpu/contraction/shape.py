@@ -1,0 +1,90 @@
+"""How a product is cut, before any code is written: chunks, scratch memory, blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ....codegen.llvm.text import Module
+from .integer import integer_plan
+from .spec import Extent, Matmul
+from .tiles import UNROLL, Tile, depth_blocks, tile_for
+
+_BLOCK_ROWS, _FEW_ROWS = 192, 24
+"""Rows of a block: they share each panel of B. Fewer where a copy of all their A is needed."""
+_PAGE = 4096
+"""Addresses this far apart share a set of the first-level cache."""
+_CHUNK_WORK = 1 << 20
+"""Multiply-adds that make a chunk worth claiming."""
+_MOST_CHUNKS = 256
+_BOUND_ROWS = 8
+"""Fewer rows than this wait for the memory that B lies in."""
+_REPACK_TILES = 4
+"""Row tiles from which a panel of B, read row by row, is worth copying first."""
+
+
+class Depth(NamedTuple):
+    """A block of k."""
+
+    start: int
+    size: Extent
+    first: bool
+    last: bool
+
+
+def chunks_for(spec: Matmul, tile: Tile, sizes: Mapping[str, int]) -> int:
+    """How many chunks a plan should cut the kernel into for these run-time sizes."""
+    m, n, k = (_known(size, sizes) for size in (spec.m, spec.n, spec.k))
+    batch = 1
+    for axis in spec.batch:
+        batch *= _known(axis.extent, sizes)
+    units = batch * -(-n // tile.columns) * max(1, m // 96)
+    work = batch * max(m, _BOUND_ROWS) * n * k
+    return max(1, min(units, work // _CHUNK_WORK, _MOST_CHUNKS))
+
+
+def _known(size: Extent, sizes: Mapping[str, int]) -> int:
+    return sizes[size] if isinstance(size, str) else size
+
+
+def scratch_bytes(module: Module, spec: Matmul, sizes: Mapping[str, int]) -> int:
+    """Scratch memory per lane for these run-time sizes."""
+    shape = Shape(module, spec)
+    k = _known(spec.k, sizes)
+    depth = k if shape.open_depth else max(size for _, size in depth_blocks(
+        spec, module.target, shape.tile))
+    lines, length = shape.tile.rows * shape.block_tiles, depth
+    if spec.a_transposed:
+        lines, length = length, lines
+    staged = lines * (-(-length // 16) * 16 + 16) if shape.stages else 0
+    return (staged + depth * shape.tile.columns) * spec.accumulator.size + 256
+
+
+class Shape:
+    """What follows from the specification and the target before any code is written."""
+
+    def __init__(self, module: Module, spec: Matmul) -> None:
+        target = module.target
+        self.tile = tile_for(target, spec.accumulator)
+        self.integer = integer_plan(target, spec) if spec.integer else None
+        self.group = self.integer.group if self.integer else 1
+        # LLVM reassociates integer sums across unrolled steps, and then spills.
+        self.unroll = 1 if self.group == 2 else UNROLL
+        self.open_depth = not isinstance(spec.k, int)
+        several = isinstance(spec.m, int) and spec.m > _REPACK_TILES * self.tile.rows
+        self.copies_b = spec.b_layout == "columns" or (spec.b_layout == "rows" and several)
+        self.depths = [Depth(0, spec.k, True, True)]
+        if isinstance(spec.k, int) and not spec.integer:
+            blocks = depth_blocks(spec, target, self.tile)
+            self.depths = [Depth(at, size, at == 0, at == blocks[-1][0]) for at, size in blocks]
+        self.stages = (spec.a != spec.accumulator or spec.prologue is not None
+                       or _collides(spec, self.tile))
+        few = self.stages and self.open_depth
+        self.block_tiles = max(1, (_FEW_ROWS if few else _BLOCK_ROWS) // self.tile.rows)
+
+
+def _collides(spec: Matmul, tile: Tile) -> bool:
+    """Whether the lines of A that a tile reads together fall into the same few cache sets."""
+    several = not isinstance(spec.m, int) or spec.m > tile.rows
+    line = spec.row_a
+    return several and isinstance(line, int) and line > 0 and line * spec.a.size % _PAGE == 0
