@@ -10,6 +10,7 @@ import pytest
 import treadle
 from tests.models.handed import MODELS, Handed
 from tests.models.judge import DEVICES, agree, session
+from tests.models.steady import check_layouts, check_steady
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -25,6 +26,9 @@ def test_model_agrees_with_onnxruntime(handed: Handed, device: str) -> None:
         for name, array in exe(inputs).items():
             agree(f"{handed.name} {name} size {size}", array, np.asarray(wanted[name]),
                   handed.errors)
+    if device == "cpu":
+        check_steady(exe, inputs)
+        assert check_layouts(exe)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import treadle
 from tests.models.judge import DEVICES, agree, session
 from tests.models.quantised import Exact, Inputs, decided, unsigned
+from tests.models.steady import check_layouts, check_steady
 from tools.fetch import model
 
 ALPHABET = {"bilstm": (18, 54), "rawi": (149, 180)}
@@ -63,6 +64,9 @@ def test_quantised_model_agrees_with_f64(name: str, device: str) -> None:
         assert set(found) == set(wanted)
         for output, b in wanted.items():
             agree(f"{text} {output}", found[output], b)
+    if device == "cpu":
+        check_steady(exe, inputs)
+        assert check_layouts(exe)
 
 
 @pytest.mark.parametrize("device", DEVICES)
