@@ -107,9 +107,13 @@ class Assembled:
 class Assembler:
     """Walks a graph once."""
 
-    def __init__(self, graph: Graph, backend: Legaliser | None = None) -> None:
+    def __init__(self, graph: Graph, backend: Legaliser | None = None,
+                 views: Mapping[Value, View] | None = None,
+                 placed: Mapping[Value, View] | None = None) -> None:
+        """`views` says where some inputs lie, `placed` where some values are to be written."""
         self.graph, self.backend = graph, backend
         self.views: dict[Value, View] = {v: whole(v) for v in (*graph.inputs, *graph.params)}
+        self.views.update(views or {})
         self.stages = [Stage()]
         self.kernels: dict[str, int] = {}
         self.emitted: list[Lowered] = []
@@ -118,12 +122,12 @@ class Assembler:
         self.prepared: list[Node] = []
         self.constants: set[Node] = set()
 
-        self.placed = self._places()
+        self.placed = self._places(placed or {})
 
-    def _places(self) -> dict[Value, View]:
+    def _places(self, given: Mapping[Value, View]) -> dict[Value, View]:
         """Operands of concatenations that their producers write where the result has them."""
         part, since = 0, dict[Node, int]()
-        found: dict[Value, View] = {}
+        found = dict(given)
         for node in self.graph.nodes:
             since[node] = part
             part += bool(node.makes())
@@ -134,8 +138,8 @@ class Assembler:
             for v in node.inputs:
                 p = v.producer
                 if p is not None and since[p] == since[node] and writes_anywhere(p):
-                    found.setdefault(v, part_of(whole(node.outputs[0]), axis, start,
-                                                v.shape[axis]))
+                    out = given.get(node.outputs[0]) or whole(node.outputs[0])
+                    found.setdefault(v, part_of(out, axis, start, v.shape[axis]))
                 start = start + v.shape[axis]
         return found
 

@@ -115,7 +115,7 @@ class Planner:
         """`direct` bases are written to storage of their own; `later` stages read some bases."""
         self.whole, self.stage = whole, stage
         self.direct = [v for v in direct if any(v in written(s) for s in stage.steps)]
-        own = set(self.direct)
+        own = {*self.direct, *whole.graph.inputs}  # kernels may write resident inputs
         steps = [self._access(s, own) for s in stage.steps]
         sizes = {b: _nbytes(b) for s in steps for b in s.writes}
         self.arena: ArenaPlan[Value] = ArenaPlan(steps, sizes, [v for v in later if v in sizes])

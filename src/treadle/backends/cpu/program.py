@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -18,13 +19,14 @@ from ...ir.graph import Graph, Value
 from ...memory.views import View
 from ...passes.base import Context, Legaliser
 from ...passes.fuse import Fuse
-from ..base import Call, Data, Grant, HostStorage, State
+from ..base import Buffer, Call, Data, Grant, HostStorage, State
 from .addresses import address, array_at, solid
 from .assembly import Assembled, Assembler, HostStep, RepeatStep
 from .direct import Direct
 from .lowered import Packed
 from .plan import Base, Bytes, Plan, Planner, Segment, bound, leaf, place, read
 from .run import Run
+from .states import Residents, replaced, reserved
 
 KEPT_PLANS = 64
 """Bindings whose plans are kept for each stage."""
@@ -37,9 +39,12 @@ class CpuProgram:
     """
 
     def __init__(self, graph: Graph, params: Mapping[str, Data], threads: int | None = None,
-                 poison: bool = False, backend: Legaliser | None = None) -> None:
-        self.graph, self.backend = graph, backend
-        self.whole: Assembled = Assembler(graph, backend).run()
+                 poison: bool = False, backend: Legaliser | None = None,
+                 residents: Residents | None = None) -> None:
+        self.graph, self.backend, self.threads = graph, backend, threads
+        self.residents = residents or Residents()
+        self.whole: Assembled = Assembler(graph, backend, self.residents.views,
+                                          self.residents.placed).run()
         self.pool: ThreadPool = shared_pool(threads)
         self.poison = poison
         self.held: dict[Base, Array] = {}
@@ -76,8 +81,13 @@ class CpuProgram:
         return made
 
     def with_states(self, states: Sequence[State]) -> tuple[CpuProgram, Sequence[Grant]]:
-        """The program for resident inputs."""
-        return self, [Grant() for _ in states]
+        """The program for resident inputs; compiled anew if some of them have a capacity."""
+        residents, grants = reserved(self.graph, states)
+        made = self.clone() if not residents.views else CpuProgram(
+            self.graph, self.params, self.threads, self.poison, self.backend, residents)
+        aliases, numbers, grants = replaced(made.whole, states, grants)
+        made.residents = replace(residents, aliases=aliases, in_place=residents.in_place | numbers)
+        return made, grants
 
     # Parameters
 
@@ -177,13 +187,15 @@ class CpuProgram:
     # Running
 
     def run(self, inputs: Sequence[Array], binding: Binding, watch: Watch | None = None,
-            kept: Collection[int] = ()) -> Sequence[Array]:  # noqa: ARG002 - NumPy's are its own
+            kept: Collection[int] = ()) -> Sequence[Buffer]:  # noqa: ARG002 - NumPy's are its own
         """Outputs for inputs in the graph's order; `binding` gains late sizes."""
         run = Run(self, binding, watch)
         run.arrays.update(zip(self.graph.inputs, map(solid, inputs), strict=True))
         for at in range(len(self.stages)):
             run.stage(at, self.plan(at, binding))
-        return run.outputs()
+        there = self.residents.in_place
+        found = run.outputs()
+        return [None if i in there else a for i, a in enumerate(found)] if there else found
 
     def direct(self, binding: Binding) -> Call | None:
         """A quicker way to run row-major inputs under a binding; None with steps on the host."""

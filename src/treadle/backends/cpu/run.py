@@ -68,7 +68,8 @@ class Run:
         plan.place_in(program.arena(at, plan.layout.total), program.addresses, program.version)
         self.plans.append(plan)
         for v, shape in plan.outputs.items():
-            self.arrays[v] = np.empty(shape, np_dtype(v.dtype))
+            old = program.residents.aliases.get(v)
+            self.arrays[v] = np.empty(shape, np_dtype(v.dtype)) if old is None else self.find(old)
         slow = self.watch is not None or program.poison
         freed = program.stages[at].arena.freed() if slow else []
         done = 0
@@ -139,12 +140,14 @@ class Run:
 
     def _operand(self, value: Value, view: View, at: Place) -> Array:
         base = self.find(view.base)
-        return base if view.base is value else array_at(base, at, view.base)
+        plain = view.base is value and value not in self.program.residents.views
+        return base if plain else array_at(base, at, view.base)
 
     def _value(self, value: Value) -> Array:
         view = self.views[value]
         base = self.find(view.base)
-        if view.base is value or view.shape == view.base.shape and view.whole:
+        if value not in self.program.residents.views and (
+                view.base is value or view.shape == view.base.shape and view.whole):
             return base
         return array_at(base, place(view, self.binding), view.base)
 

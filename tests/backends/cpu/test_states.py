@@ -1,0 +1,130 @@
+"""Resident state on the CPU device: what is done in place, and what stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runtime.surface import compiled, names, random
+from treadle.backends.cpu import assembly
+from treadle.errors import RunError
+from treadle.ir.graph import Value
+from treadle.ops import concat, exp, gather, matmul, softmax, sum_, transpose
+from treadle.runtime.executable import Executable
+from treadle.runtime.resident import Resident
+
+IN_PLACE = "kernels write the output in its place"
+
+
+def note(exe: Executable) -> str:
+    return next(line for line in exe.explain().notes if "Resident" in line)
+
+
+def place(state: Resident) -> int:
+    return int(state.buffer.ctypes.data)
+
+
+@pytest.mark.parametrize(("fn", "reason"), [
+    (lambda s, x: (s * 0.5 + x, sum_(x, axes=(0,))), IN_PLACE),
+    (lambda s, x: (exp(s * x), matmul(s, x)), "matmul reads it when"),
+    (lambda s, x: (x * 2.0, s), "it is an output too"),
+    (lambda s, x: (transpose(s * x, perm=(1, 0)), x), "a view, or computed on the host"),
+    (lambda s, x: (matmul(s, x), x * 1.0), "matmul reads it when"),
+], ids=["elementwise", "read later", "output", "view", "matmul"])
+def test_in_place_where_liveness_allows(fn: Callable[..., Any], reason: str) -> None:
+    exe, judge = (compiled(on, fn, "f32[4,4]", "f32[4,4]") for on in ("cpu", "reference"))
+    (s, x), (new, _) = names(exe)
+    state, other = (e.resident(s, random(4, 4)).feed(new) for e in (exe, judge))
+    assert reason in note(exe)
+    before = place(state)
+    for k in range(3):
+        given = random(4, 4, seed=k)
+        for got, want in zip(exe({x: given}).values(), judge({x: given}).values(), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(state.read(), other.read(), rtol=1e-4, atol=1e-5)
+    assert place(state) == before or reason != IN_PLACE
+
+
+def test_a_cache_is_read_and_grows_where_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No copy, one compilation, also beside other readers and an operator on the host."""
+    def fn(past: Value, new: Value, q: Value) -> tuple[Value, ...]:
+        keys = concat([past, new * 2.0], axis=2)
+        scores = matmul(q, transpose(keys, perm=(0, 1, 3, 2)))
+        return keys, matmul(softmax(scores, axis=-1), keys), sum_(past, axes=(2,)), exp(keys)
+
+    types = ("f32[batch,2,past,8]", "f32[batch,2,new,8]", "f32[batch,2,1,8]")
+    built: list[str] = []
+    build = assembly.build
+    monkeypatch.setattr(assembly, "build", lambda text, *more: built.append(text) or build(
+        text, *more))
+    exe, judge = compiled("cpu", fn, *types), compiled("reference", fn, *types)
+    (past, new, q), (keys, *_) = names(exe)
+    state = exe.resident(past, shape=(3, 2, 0, 8), axis=2, capacity=40).feed(keys)
+    assert "read and appended to where it lies" in note(exe)
+    before = place(state)
+    want = np.zeros((3, 2, 0, 8), np.float32)
+    for k in range(12):
+        given = [random(3, 2, 1 + k % 3, 8, seed=k), random(3, 2, 1, 8, seed=k + 50)]
+        got = exe({new: given[0], q: given[1]})
+        want, *rest = judge(want, *given).values()
+        for a, b in zip(got.values(), rest, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(state.read(), want)
+    assert place(state) == before and len(built) == 2
+
+
+@pytest.mark.parametrize(("fn", "reason"), [
+    (lambda p, n: concat([n, p], axis=0), "one copy of the output, which is concat"),
+    (lambda p, n: concat([p, p], axis=0) + sum_(n, axes=(0, 1)), "copy of the output, which is"),
+    (lambda p, n: concat([p, n], axis=0) * 1.5, "one copy of the output, which is"),
+], ids=["before", "twice", "computed"])
+def test_what_does_not_grow_in_place_is_copied(fn: Callable[..., Any], reason: str) -> None:
+    exe, judge = (compiled(on, fn, "f32[past,3]", "f32[new,3]") for on in ("cpu", "reference"))
+    (past, _), (out,) = names(exe)
+    first = random(2, 3)
+    state = exe.resident(past, first, capacity=30, axis=0).feed(out)
+    other = judge.resident(past, first, capacity=30, axis=0).feed(out)
+    assert reason in note(exe)
+    for k in range(3):
+        exe(random(2, 3, seed=k))
+        judge(random(2, 3, seed=k))
+        np.testing.assert_allclose(state.read(), other.read(), rtol=1e-5)
+
+
+def test_a_failed_run_in_place_loses_the_state() -> None:
+    exe = compiled("cpu", lambda s, x, i: (s * 2.0, gather(x, i, axis=0)), "f32[3]", "f32[n]",
+                   "i64[1]")
+    (s, x, i), (new, _) = names(exe)
+    state = exe.resident(s, np.ones(3, np.float32)).feed(new)
+    assert IN_PLACE in note(exe)
+    given = random(4)
+    exe({x: given, i: np.array([1])})
+    with pytest.raises(RunError, match="out of range"):
+        exe({x: given, i: np.array([9])})
+    with pytest.raises(RunError, match=f"contents of {s} are lost"):
+        exe({x: given, i: np.array([1])})
+    state.write(np.ones(3, np.float32))
+    exe({x: given, i: np.array([1])})
+    assert state.read().tolist() == [2, 2, 2]
+
+
+def test_host_steps_see_the_rows_in_use() -> None:
+    def fn(past: Value, new: Value) -> tuple[Value, Value]:
+        from treadle.ops import nonzero
+
+        return concat([past, new], axis=1), nonzero(past, names=("k",))
+
+    exe = compiled("cpu", fn, "i64[2,past]", "i64[2,1]")
+    (past, new), (out, found) = names(exe)
+    exe.resident(past, np.array([[0, 1], [2, 0]]), capacity=5).feed(out)
+    seen: list[str] = []
+    for _ in range(2):
+        got = exe.run([np.array([[3], [0]])], watch=lambda n, outs: seen.append(
+            f"{n.op} {[list(a.shape) for a in outs]}"))
+    want = np.array([[0, 1, 3], [2, 0, 0]]).nonzero()
+    np.testing.assert_array_equal(np.sort(got[found].T if got[found].shape[0] == 2 else got[found],
+                                          0), np.sort(np.stack(want, 1), 0))
+    assert any("[2, 3]" in line or "[2, 4]" in line for line in seen) and new
