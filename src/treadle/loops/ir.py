@@ -65,7 +65,10 @@ class Access:
 
 @dataclass(eq=False)
 class Acc:
-    """A reduction over the loop that owns it; its results exist after that loop."""
+    """A reduction over the loop that owns it; its results exist after that loop.
+
+    Inside a seq loop they are those of the steps before.
+    """
 
     name: str
     monoid: Monoid

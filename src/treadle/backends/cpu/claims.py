@@ -11,13 +11,22 @@ from ...ir.graph import Node, Value
 from ...memory.views import RULES, View, certain, follow, whole
 from ...ops.library import REGISTRY
 from ..base import Claim
-from . import convolution, epilogues, movement, pointwise, products, recurrence, reductions
+from . import (
+    convolution,
+    epilogues,
+    movement,
+    pointwise,
+    products,
+    recurrence,
+    reductions,
+    scatter,
+)
 from .lowered import Lowered
 from .pointwise import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
-    **pointwise.LOWERINGS, **movement.LOWERINGS, **reductions.LOWERINGS, **convolution.POOLS,
-    **recurrence.LOWERINGS}
+    **pointwise.LOWERINGS, **movement.LOWERINGS, **reductions.LOWERINGS, **scatter.LOWERINGS,
+    **convolution.POOLS, **recurrence.LOWERINGS}
 """Lowerings by operator; elementwise operators share one."""
 PACKING = {**products.LOWERINGS, **convolution.LOWERINGS, "fused": epilogues.group}
 """Lowerings that pack parameters."""

@@ -15,7 +15,7 @@ from ...declare.scalar import Scalar, walk
 from ...errors import Declined
 from ...ir.dims import Size, evaluate
 from ...ir.graph import Value
-from ...loops.build import INDEX_RANGE, Draft
+from ...loops.build import Draft
 from ...loops.ir import Kernel as LoopKernel
 from ...loops.ir import reached
 from ...loops.schedule import Machine, schedule
@@ -73,7 +73,10 @@ def machine() -> Machine:
 def loop_kernel(draft: Draft, kernel: LoopKernel, views: Sequence[View], outs: Sequence[View],
                 work: Size, fault: Callable[[int, Binding], str] | None = None,
                 in_place: Sequence[View] = ()) -> Lowered:
-    """A kernel of loop IR; `views` are its buffers in order, `work` its number of elements."""
+    """A kernel of loop IR; `views` are its buffers in order, `work` its number of elements.
+
+    `fault` explains the value of a failed check.
+    """
     for e in reached(kernel, *kernel.body):
         if why := supported(e):
             raise Declined(why)
@@ -84,9 +87,7 @@ def loop_kernel(draft: Draft, kernel: LoopKernel, views: Sequence[View], outs: S
         return max(1, min(evaluate(work, binding) * weight // CHUNK_WORK, MOST_CHUNKS))
 
     def explain(code: int, value: int, binding: Binding) -> str:
-        if code == INDEX_RANGE and fault is not None:
-            return fault(value, binding)
-        return f"error {code} ({value})"
+        return f"error {code} ({value})" if fault is None else fault(value, binding)
 
     writes = tuple(dict.fromkeys([v.base for v in outs]))
     reuse = [(o.base, i.base) for o in outs for i in in_place if o.whole and i.whole

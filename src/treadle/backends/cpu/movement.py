@@ -10,7 +10,7 @@ from ...declare.scalar import Scalar, const, make, var
 from ...errors import Declined
 from ...ir.dims import Size, bounds, evaluate
 from ...ir.graph import Node
-from ...ir.types import I64, Shape, count
+from ...ir.types import I64, Shape, axis_of, count
 from ...loops.build import Condition, Draft, Gathered, Operand, Remapped, Window
 from ...loops.ir import Access, Buffer
 from ...loops.lower.pointwise import pointwise
@@ -143,5 +143,22 @@ def gather_nd(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Low
     return [loop_kernel(draft, kernel, [x, index, outs[0]], outs, count(shape), fault)]
 
 
+def roll(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
+    """Element i comes from i - shift, modulo the size."""
+    refuse_dtypes(*ins)
+    x, shift = ins[0], cast(Size, node.attrs["shift"])
+    axis = axis_of(cast(int, node.attrs["axis"]), len(x.shape))
+
+    def place(draft: Draft, at: Scalar) -> Scalar:
+        return make("mod", at - draft.number(shift), draft.number(x.shape[axis]))
+
+    draft = Draft()
+    source = Operand(draft.buffer(x.base.dtype), (*x.strides[:axis], 0, *x.strides[axis + 1:]),
+                     remapped=(Remapped(axis, x.strides[axis], place),))
+    target = operand(draft, outs[0], x.shape, output=True)
+    kernel = pointwise(draft, x.shape, [source], [target], [var(0, x.base.dtype)])
+    return [loop_kernel(draft, kernel, [x, outs[0]], outs, count(x.shape))]
+
+
 LOWERINGS: dict[str, Lowering] = {
-    "pad": pad, "tile": tile, "trilu": trilu, "gather_nd": gather_nd}
+    "roll": roll, "pad": pad, "tile": tile, "trilu": trilu, "gather_nd": gather_nd}

@@ -86,7 +86,8 @@ def concat(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowere
     return out
 
 
-def _out_of_range(axis: int, size: Size) -> Callable[[int, Binding], str]:
+def out_of_range(axis: int, size: Size) -> Callable[[int, Binding], str]:
+    """The message of an index outside an axis."""
     def text(value: int, binding: Binding) -> str:
         n = evaluate(size, binding)
         return f"the index {value} is out of range for axis {axis} of size {n}"
@@ -117,7 +118,7 @@ def gather(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowere
     target = operand(draft, outs[0], shape, output=True)
     kernel = pointwise(draft, shape, [source, places], [target], [var(0, x.base.dtype)])
     return [loop_kernel(draft, kernel, [x, index, outs[0]], outs, count(shape),
-                        _out_of_range(axis, x.shape[axis]))]
+                        out_of_range(axis, x.shape[axis]))]
 
 
 def gather_elements(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
@@ -137,7 +138,7 @@ def gather_elements(node: Node, ins: Sequence[View], outs: Sequence[View]) -> li
     target = operand(draft, outs[0], shape, output=True)
     kernel = pointwise(draft, shape, [source, places], [target], [var(0, x.base.dtype)])
     return [loop_kernel(draft, kernel, [x, index, outs[0]], outs, count(shape),
-                        _out_of_range(axis, x.shape[axis]))]
+                        out_of_range(axis, x.shape[axis]))]
 
 
 LOWERINGS: dict[str, Lowering] = {

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from ...declare.scalar import Scalar, cast_to
-from ...errors import Declined
 from ...ir.dims import Size, bounds
 from ...ir.graph import Node
-from ...ir.types import BOOL, F32, I64, DType, Shape, axes_of, axis_of, count
+from ...ir.types import BOOL, DTYPES, F32, I64, DType, axes_of, axis_of, count
 from ...loops import monoids
 from ...loops.build import Draft, Operand
+from ...loops.ir import Check
 from ...loops.lower.rows import Row, rows
+from ...loops.lower.running import running
 from ...loops.monoids import Monoid
 from ...memory.views import View
 from .lowered import Lowered, loop_kernel
@@ -33,12 +34,17 @@ def kept_strides(view: View, rank: int, gone: Sequence[int]) -> tuple[Size, ...]
 
 def widened(x: Scalar) -> Scalar:
     """A half as f32."""
-    return cast_to(x, F32) if x.dtype.sort == "float" and x.dtype.bits < 32 else x
+    return cast_to(x, widest(x.dtype))
+
+
+def widest(dtype: DType) -> DType:
+    """What a dtype accumulates in: f32 for halves."""
+    return F32 if dtype.sort == "float" and dtype.bits < 32 else dtype
 
 
 def fold_monoid(op: str, dtype: DType) -> Monoid:
     """What a fold operator combines with; halves accumulate in f32."""
-    return FOLDS[op](F32 if dtype.sort == "float" and dtype.bits < 32 else dtype)
+    return FOLDS[op](widest(dtype))
 
 
 def fold(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
@@ -60,35 +66,57 @@ def fold(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]
     return [loop_kernel(draft, kernel, [x, y], outs, count(x.shape))]
 
 
+_EMPTY = 2
+"""The code of a check that an axis has an element."""
+
+
 def arg_extreme(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
     """The position of the largest or smallest element of each row."""
     refuse_dtypes(*ins)
     x, y = ins[0], outs[0]
     rank, dtype = len(x.shape), x.base.dtype
     axis = axis_of(cast(int, node.attrs["axis"]), rank)
-    if bounds(x.shape[axis])[0] < 1 and not _some(x.shape, axis):
-        raise Declined("an axis that may be empty")
-    if dtype is BOOL:
-        raise Declined("the order of bools")
     draft = Draft()
     source = Operand(draft.buffer(dtype), x.strides)
     target = Operand(draft.buffer(I64, True), kept_strides(y, rank, (axis,)))
-    wide = F32 if dtype.sort == "float" and dtype.bits < 32 else dtype
+    wide = DTYPES["u8"] if dtype is BOOL else widest(dtype)
     monoid = monoids.first_extreme(wide, node.op == "argmin", bool(node.attrs["select_last"]))
 
     def body(row: Row) -> None:
         at = draft.at(row.row[-1])
-        found = row.reduce(monoid, widened(row.load(0)), at)
+        found = row.reduce(monoid, cast_to(row.load(0), wide), at)
         row.store(1, found[1])
 
-    kernel = rows(draft, x.shape, (axis,), [source], [target], body)
+    size = draft.number(x.shape[axis])
+    some = [] if bounds(x.shape[axis])[0] > 0 else [Check(size < 1, _EMPTY, size)]
+    kernel = rows(draft, x.shape, (axis,), [source], [target], body, checks=some)
+    return [loop_kernel(draft, kernel, [x, y], outs, count(x.shape),
+                        lambda *_: f"axis {axis} has no element")]
+
+
+_RUNNING = {"cumsum": monoids.add, "cumprod": monoids.mul}
+
+
+def running_fold(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
+    """Sums and products up to each element. Halves accumulate in f32."""
+    refuse_dtypes(*ins)
+    x, y = ins[0], outs[0]
+    dtype, axis = x.base.dtype, axis_of(cast(int, node.attrs["axis"]), len(x.shape))
+    draft = Draft()
+
+    def operand(view: View, output: bool) -> Operand:
+        buffer = draft.buffer(dtype, output)
+        if not node.attrs["reverse"]:
+            return Operand(buffer, view.strides)
+        step, last = view.strides[axis], view.shape[axis] - 1
+        strides = (*view.strides[:axis], step * -1, *view.strides[axis + 1:])
+        return Operand(buffer, strides, last * step)
+
+    kernel = running(draft, x.shape, axis, operand(x, False), operand(y, True),
+                     _RUNNING[node.op](widest(dtype)), bool(node.attrs["exclusive"]))
     return [loop_kernel(draft, kernel, [x, y], outs, count(x.shape))]
 
 
-def _some(shape: Shape, axis: int) -> bool:
-    size = shape[axis]
-    return isinstance(size, int) and size > 0
-
-
 LOWERINGS: dict[str, Lowering] = {
-    **dict.fromkeys(FOLDS, fold), "argmax": arg_extreme, "argmin": arg_extreme}
+    **dict.fromkeys(FOLDS, fold), "argmax": arg_extreme, "argmin": arg_extreme,
+    **dict.fromkeys(_RUNNING, running_fold)}

@@ -122,10 +122,15 @@ class _Walk(Values):
                  for v in self.identity(a, s.width if s else 1)]
         with self.f.loop(0, self.size(loop.axis.extent), 1, carry) as at, self.scope():
             self.place[loop.axis] = at.index
+            self._publish(loop, at.values, slots)
             self._body(loop, slots)
             at.carry(*self._step(loop, list(at.values), slots))
         del self.place[loop.axis]
-        flow = iter(at.results)
+        self._publish(loop, at.results, slots)
+
+    def _publish(self, loop: Loop, values: Sequence[Value], slots: Sequence[Slot | None]) -> None:
+        """Make the accumulators known: those before a step inside the loop, the last ones after."""
+        flow = iter(values)
         for slot in slots:
             for a in loop.accs:
                 self.publish(a, tuple([next(flow) for _ in a.values]), slot)

@@ -108,11 +108,13 @@ def leaves_under(draft: Draft, value: Scalar) -> list[Leaf]:
 
 
 def rows(draft: Draft, shape: Sequence[Size], over: Sequence[int], ins: Sequence[Operand],
-         outs: Sequence[Operand], body: Callable[[Row], None], lead: int = 0) -> Kernel:
+         outs: Sequence[Operand], body: Callable[[Row], None], lead: int = 0,
+         checks: Sequence[Check] = ()) -> Kernel:
     """Map-reduce-map over the axes `over` of `shape`.
 
     Operands are numbered inputs first. The lanes run along the axis in which operand `lead` is
-    densest: along the row, or across rows that are walked side by side.
+    densest: along the row, or across rows that are walked side by side. Each row begins with
+    the checks.
     """
     sizes, operands, groups = collapse(shape, [*ins, *outs], over=over)
     axes = [draft.axis(f"i{d}", n) for d, n in enumerate(sizes)]
@@ -129,7 +131,7 @@ def rows(draft: Draft, shape: Sequence[Size], over: Sequence[int], ins: Sequence
     row = Row(Space(draft, axes, operands), [axes[d] for d in inside], draft,
               axes[best] if best in inside else None)
     body(row)
-    stmts = row.statements()
+    stmts = (*checks, *row.statements())
     if best not in inside:
         stmts = (Loop("lanes", axes[best], stmts),)
     return draft.kernel(*nest([("par", axes[d]) for d in outside if d != best], stmts))
