@@ -11,12 +11,19 @@ from ....codegen.llvm.text import BF16, F16, F32, Type
 from ....errors import Declined
 from ....ir.dims import Size, evaluate
 from ....ir.graph import Node
-from ....memory.views import View
+from ....ir.types import count
+from ....memory.views import View, reshape
 from ..convolution.geometry import copied
 from ..lowered import Lowered, Word
+from . import causal, selective
+from .causal import Causal, emit_causal
 from .linear import emit_linear
+from .selective import Selective, emit_selective
 from .spec import Linear, chunks_for, scratch_bytes
 
+_FARTHEST = 1 << 16
+"""Positions of history that scratch memory holds."""
+_MOST_STATES = 256
 ELEMENTS: dict[str, Type] = {"f16": F16, "bf16": BF16, "f32": F32}
 
 
@@ -104,4 +111,66 @@ def _spec(node: Node, q: View, k: View, v: View, past: View | None, gates: dict[
                   cast(Any, beta), past is not None, cast(int, attrs["state_window"]), kind, state)
 
 
-LOWERINGS = {"linear_attention": linear_attention}
+def causal_conv(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
+    """One kernel, after copies of what does not lie row by row."""
+    before = list[Lowered]()
+    named = dict(zip(node.keys, (dense(x, before) for x in ins[2:]), strict=True))
+    attrs, kind, last = node.attrs, element(ins[0]), bool(node.attrs["channels_last"])
+    x, w, past = by_rows(ins[0], before), dense(ins[1], before), named.get("past")
+    y, state = outs
+    if last:
+        flat = (*x.shape[:2], count(x.shape[2:]))
+        x = reshape(x, flat) or cast(View, reshape(dense(x, before), flat))
+    n, tokens, channels = x.shape[0], x.shape[1 if last else 2], x.shape[2 if last else 1]
+    spec = Causal(number(channels, "the number of channels"), number(w.shape[2], "the kernel"),
+                  cast(int, attrs["dilation"]), last, "bias" in named, past is not None,
+                  "none" if attrs["activation"] == "none" else "silu",
+                  cast(int, attrs["state_window"]), kind)
+    if spec.reach > _FARTHEST:
+        raise Declined(f"taps reach {spec.reach} positions back; at most {_FARTHEST} fit")
+    if w.shape[0] != channels or past is not None and past.shape != state.shape:
+        raise Declined("channels or batch have several names")
+    if not (y.dense and state.dense):
+        raise Declined("outputs that do not lie row by row")
+    target = host()
+    read: list[Word] = [x, w, *(named[key] for key in ("bias", "past") if key in named)]
+    return [*before, Lowered(
+        f"causal convolution {spec}", lambda module, name: emit_causal(module, spec, name),
+        (*read, y, state, n, tokens, *x.strides[:2]), (y.base, state.base),
+        lambda b: causal.chunks_for(spec, target, evaluate(n, b), evaluate(tokens, b)),
+        lambda _: causal.scratch_bytes(spec, target), reuse=in_place([(state, past)]))]
+
+
+def selective_scan(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
+    """One kernel, after copies of what does not lie row by row."""
+    before = list[Lowered]()
+    x, dt, b, c = (by_rows(ins[i], before) for i in (0, 1, 3, 4))
+    a = dense(ins[2], before)
+    past = dense(ins[5], before) if node.keys else None
+    y, state = outs
+    n, tokens, channels = x.shape
+    spec = Selective(number(channels, "the number of channels"),
+                     number(a.shape[1], "the number of states"),
+                     tuple([element(v) for v in (x, dt, b, c, a)]), past is not None,
+                     element(state))
+    if dt.shape != x.shape or a.shape[0] != channels or any(
+            v.shape != (n, tokens, spec.states) for v in (b, c)) or (
+            past is not None and past.shape != state.shape):
+        raise Declined("batch, time or channels have several names")
+    if spec.states > _MOST_STATES:
+        raise Declined(f"{spec.states} states a channel; at most {_MOST_STATES} fit")
+    if not (y.dense and state.dense):
+        raise Declined("outputs that do not lie row by row")
+    target = host()
+    strides = [s for v in (x, dt, b, c) for s in v.strides[:2]]
+    return [*before, Lowered(
+        f"selective scan {spec}", lambda module, name: emit_selective(module, spec, name),
+        (x, dt, b, c, a, *([past] if past is not None else []), y, state, n, tokens, *strides),
+        (y.base, state.base),
+        lambda bound: selective.chunks_for(spec, target, evaluate(n, bound),
+                                           evaluate(tokens, bound)),
+        lambda _: selective.scratch_bytes(spec, target), reuse=in_place([(state, past)]))]
+
+
+LOWERINGS = {"linear_attention": linear_attention, "causal_conv_with_state": causal_conv,
+             "selective_scan": selective_scan}

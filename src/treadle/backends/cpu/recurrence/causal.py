@@ -1,0 +1,293 @@
+"""The kernels of causal depthwise convolution, one for each layout.
+
+Channels first, a unit is one channel: history and input lie side by side in scratch memory as f32,
+and windows run along time. Channels last, a unit is a few vectors of channels, and each token reads
+the tokens that its taps see. History in front of the first token is the past or zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from ....codegen.llvm.kernel import Kernel
+from ....codegen.llvm.target import Target
+from ....codegen.llvm.text import F32, I64, PTR, Function, Index, Module, Type, Value
+from ..contraction.staging import vector_loop
+from .vectors import load, multiply_add, silu, store
+
+_SEGMENT = 1024
+"""Tokens of a channel that scratch memory holds beside its history."""
+_ABREAST = 4
+"""Vectors of channels of a unit."""
+_WRITTEN_OUT = 16
+"""Taps up to which each has code of its own."""
+_CHUNK_WORK, _MOST_CHUNKS = 1 << 15, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Causal:
+    """A convolution of `channels` with `taps` of each, `gap` apart."""
+
+    channels: int
+    taps: int
+    gap: int
+    last: bool
+    bias: bool
+    past: bool
+    activation: Literal["none", "silu"]
+    window: int
+    element: Type
+
+    @property
+    def reach(self) -> int:
+        """Positions before the current one that are read."""
+        return (self.taps - 1) * self.gap
+
+    @property
+    def history(self) -> int:
+        """Positions that are kept: those of all states of a window."""
+        return self.reach + max(self.window - 1, 0)
+
+    @property
+    def words(self) -> list[str]:
+        """Addresses, then N, L, and the distances of batch entries and lines of x."""
+        return ["x", "w", *["bias"] * self.bias, *["past"] * self.past, "y", "state", "n", "t",
+                "batch", "line"]
+
+
+def scratch_bytes(spec: Causal, target: Target) -> int:
+    """Scratch memory of a lane."""
+    if spec.last:
+        return 4 * spec.taps * _ABREAST * target.lanes(F32) + 64
+    return 4 * (spec.history + _SEGMENT) + 64
+
+
+def chunks_for(spec: Causal, target: Target, n: int, tokens: int) -> int:
+    """How many chunks a plan cuts the kernel into."""
+    block = _ABREAST * target.lanes(F32) if spec.last else 1
+    units = n * -(-spec.channels // block)
+    work = n * spec.channels * (tokens + spec.reach) * spec.taps
+    return max(1, min(units, work // _CHUNK_WORK, _MOST_CHUNKS))
+
+
+def emit_causal(module: Module, spec: Causal, name: str) -> Kernel:
+    """Write the kernel."""
+    sizes = ("n", "t", "batch", "line")
+    kernel = Kernel(module, name, [(w, I64 if w in sizes else PTR) for w in spec.words])
+    (_Last if spec.last else _First)(kernel, module, spec).run()
+    kernel.finish()
+    return kernel
+
+
+class _Emitter:
+    """What both layouts share."""
+
+    def __init__(self, kernel: Kernel, module: Module, spec: Causal) -> None:
+        self.kernel, self.spec = kernel, spec
+        self.f: Function = kernel.function
+        self.lanes = module.target.lanes(F32)
+        self.tokens = kernel["t"]
+
+    def activated(self, value: Value) -> Value:
+        """The value under the activation."""
+        return silu(self.f, value) if self.spec.activation == "silu" else value
+
+    def slots(self, body: Callable[[Value, Value], None]) -> None:
+        """`body(slot, token)` for every state in order: what stands before `token`, or -1: zeros.
+
+        The last slot is written last: it may lie where the past was read.
+        """
+        f, count = self.f, max(self.spec.window, 1)
+        with f.loop(0, count) as slot:
+            token = self.tokens - (count - 1) + slot.index
+            empty = f.compare("lt", token, 1) & f.compare("lt", slot.index, count - 1)
+            body(slot.index, f.select(empty, f.constant(I64, -1), token))
+
+
+class _First(_Emitter):
+    """[N,C,L]."""
+
+    def run(self) -> None:
+        """Channel by channel."""
+        f, spec = self.f, self.spec
+        self.row = self.kernel.scratch()
+        low, high = self.kernel.share(self.kernel["n"] * spec.channels)
+        with f.loop(low, high) as unit:
+            self.unit = unit.index
+            self.channel = f.binary("urem", unit.index, spec.channels)
+            batch = f.binary("udiv", unit.index, spec.channels)
+            self.x = f.address(self.kernel["x"], batch * self.kernel["batch"]
+                               + self.channel * self.kernel["line"], spec.element)
+            self._begin()
+            weights, bias = self._weights()
+            with f.loop(0, self.tokens, _SEGMENT) as at:
+                self._segment(at.index, f.minimum(self.tokens - at.index, _SEGMENT), weights, bias)
+            self.slots(self._state)
+
+    def _begin(self) -> None:
+        """The history before the first token."""
+        f, spec = self.f, self.spec
+        f.fill(self.row, 0, 4 * spec.history)
+        if spec.past and spec.reach:
+            slot = (max(spec.window, 1) - 1) * self.kernel["n"] * spec.channels + self.unit
+            source = f.address(self.kernel["past"], slot * spec.reach, spec.element)
+            target = f.address(self.row, spec.history - spec.reach, F32)
+            vector_loop(f, spec.reach, self.lanes, lambda at, width: f.store(
+                load(f, spec.element, width, source, at), target, at))
+
+    def _weights(self) -> tuple[list[Value], Value]:
+        f, spec = self.f, self.spec
+        bias = load(f, spec.element, 1, self.kernel["bias"], self.channel) if spec.bias else (
+            f.constant(F32, 0))
+        if spec.taps > _WRITTEN_OUT:
+            return [], bias
+        return [load(f, spec.element, 1, self.kernel["w"], self.channel * spec.taps + j)
+                for j in range(spec.taps)], bias
+
+    def _segment(self, first: Value, n: Value, weights: list[Value], bias: Value) -> None:
+        f, spec = self.f, self.spec
+        source = f.address(self.x, first, spec.element)
+        fresh = f.address(self.row, spec.history, F32)
+        vector_loop(f, n, self.lanes, lambda at, width: f.store(
+            load(f, spec.element, width, source, at), fresh, at))
+        seen = f.address(self.row, spec.history - spec.reach, F32)
+        target = f.address(self.kernel["y"], self.unit * self.tokens + first, spec.element)
+
+        def body(at: Value, width: int) -> None:
+            total = self._taps(f.address(seen, at, F32), width, weights, f.splat(bias, width))
+            store(f, self.activated(total), spec.element, target, at)
+
+        vector_loop(f, n, self.lanes, body)
+        if spec.history:
+            later = f.address(self.row, n, F32)
+            vector_loop(f, spec.history, self.lanes, lambda at, width: f.store(
+                f.load(F32.vector(width), later, at), self.row, at))
+
+    def _taps(self, seen: Value, width: int, weights: list[Value], total: Value) -> Value:
+        f, spec, kind = self.f, self.spec, F32.vector(width)
+        for j, w in enumerate(weights):
+            total = multiply_add(f, f.splat(w, width), f.load(kind, seen, j * spec.gap), total)
+        if weights:
+            return total
+        with f.loop(0, spec.taps, 1, [total]) as j:
+            w = load(f, spec.element, 1, self.kernel["w"], self.channel * spec.taps + j.index)
+            j.carry(multiply_add(f, f.splat(w, width), f.load(kind, seen, j.index * spec.gap),
+                                 j.values[0]))
+        return j.results[0]
+
+    def _state(self, slot: Value, token: Value) -> None:
+        f, spec = self.f, self.spec
+        if not spec.reach:
+            return
+        at = (slot * self.kernel["n"] * spec.channels + self.unit) * spec.reach
+        target = f.address(self.kernel["state"], at, spec.element)
+        source = f.address(self.row, slot, F32)
+        none = f.compare("lt", token, 0)
+
+        def body(at: Value, width: int) -> None:
+            x = f.load(F32.vector(width), source, at)
+            zero = f.constant(x.type, 0)
+            store(f, f.select(none, zero, x), spec.element, target, at)
+
+        vector_loop(f, spec.reach, self.lanes, body)
+
+
+class _Last(_Emitter):
+    """[N,L,C]."""
+
+    def run(self) -> None:
+        """Block of channels by block."""
+        f, spec = self.f, self.spec
+        block = _ABREAST * self.lanes
+        blocks = -(-spec.channels // block)
+        self.weights = self.kernel.scratch()
+        low, high = self.kernel.share(self.kernel["n"] * blocks)
+        with f.loop(low, high) as unit:
+            self.batch = f.binary("udiv", unit.index, blocks)
+            self.column = f.binary("urem", unit.index, blocks) * block
+            left = f.constant(I64, spec.channels) - self.column
+            self.masks = [None if spec.channels % block == 0 else f.tail_mask(
+                left - v * self.lanes, self.lanes) for v in range(_ABREAST)]
+            self.x = f.address(self.kernel["x"], self.batch * self.kernel["batch"] + self.column,
+                               spec.element)
+            self._turn_weights(f.minimum(left, block))
+            bias = [self._load(self.kernel["bias"], self.column, v) if spec.bias else
+                    f.constant(F32.vector(self.lanes), 0) for v in range(_ABREAST)]
+            early = f.minimum(self.tokens, spec.reach)
+            with f.loop(0, early) as t:
+                self._token(t.index, bias, self._seen)
+            with f.loop(early, self.tokens) as t:
+                self._token(t.index, bias, self._inside)
+            self.slots(self._state)
+
+    def _load(self, pointer: Value, at: Index, v: int) -> Value:
+        f = self.f
+        return load(f, self.spec.element, self.lanes, f.address(
+            pointer, at, self.spec.element), v * self.lanes, self.masks[v])
+
+    def _turn_weights(self, count: Value) -> None:
+        """Weights by tap, then channel."""
+        f, spec, block = self.f, self.spec, _ABREAST * self.lanes
+        f.fill(self.weights, 0, 4 * spec.taps * block)
+        with f.loop(0, count) as c, f.loop(0, spec.taps) as j:
+            at = (self.column + c.index) * spec.taps + j.index
+            f.store(load(f, spec.element, 1, self.kernel["w"], at), self.weights,
+                    j.index * block + c.index)
+
+    def _inside(self, position: Value, v: int) -> Value:
+        """A position of the input."""
+        return self._load(self.x, position * self.kernel["line"], v)
+
+    def _seen(self, position: Value, v: int) -> Value:
+        """A position of the input, or before it of the past."""
+        f, spec = self.f, self.spec
+        there = f.compare("ge", position, 0)
+        safe = f.maximum(position, 0) * self.kernel["line"]
+        own = f.address(self.x, safe, spec.element)
+        if not spec.past:
+            value = self._load(own, 0, v)
+            return f.select(there, value, f.constant(value.type, 0))
+        past = f.address(self.kernel["past"], self._place(
+            f.constant(I64, max(spec.window, 1) - 1), f.minimum(position + spec.reach,
+                                                                 spec.reach - 1)), spec.element)
+        return self._load(f.select(there, own, past), 0, v)
+
+    def _place(self, slot: Value, position: Value) -> Value:
+        """Where a position of a state lies, in elements."""
+        row = (slot * self.kernel["n"] + self.batch) * self.spec.reach + position
+        return row * self.spec.channels + self.column
+
+    def _token(self, t: Value, bias: list[Value], seen: Callable[[Value, int], Value]) -> None:
+        f, spec, block = self.f, self.spec, _ABREAST * self.lanes
+        row = (self.batch * self.tokens + t) * spec.channels + self.column
+        target, kind = f.address(self.kernel["y"], row, spec.element), F32.vector(self.lanes)
+
+        def tap(j: Value, sums: list[Value]) -> list[Value]:
+            w = f.address(self.weights, j * block, F32)
+            position = t + j * spec.gap - spec.reach
+            return [multiply_add(f, f.load(kind, w, v * self.lanes), seen(position, v), s)
+                    for v, s in enumerate(sums)]
+
+        sums = bias
+        if spec.taps <= _WRITTEN_OUT:
+            for j in range(spec.taps):
+                sums = tap(f.constant(I64, j), sums)
+        else:
+            with f.loop(0, spec.taps, 1, sums) as loop:
+                loop.carry(*tap(loop.index, list(loop.values)))
+            sums = loop.results
+        for v, value in enumerate(sums):
+            store(f, self.activated(value), spec.element, target, v * self.lanes, self.masks[v])
+
+    def _state(self, slot: Value, token: Value) -> None:
+        f, spec = self.f, self.spec
+        none = f.compare("lt", token, 0)
+        with f.loop(0, spec.reach) as s:
+            target = f.address(self.kernel["state"], self._place(slot, s.index), spec.element)
+            position = f.maximum(token, 0) + s.index - spec.reach
+            for v in range(_ABREAST):
+                x = self._seen(position, v)
+                store(f, f.select(none, f.constant(x.type, 0), x), spec.element, target,
+                      v * self.lanes, self.masks[v])
