@@ -15,15 +15,16 @@ from treadle.ir.graph import Value
 from treadle.ops.gather import gather_nd, scatter_elements, scatter_nd
 from treadle.ops.pad import roll
 from treadle.ops.positions import kv_append
-from treadle.ops.scan1d import argmax, argmin, cumprod, cumsum
+from treadle.ops.scan1d import argmax, argmin, argsort, cumprod, cumsum, sort, topk
 from treadle.runtime.executable import Executable
 
 Arrays = Sequence[np.ndarray]
 DTYPES = {"f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "u8": np.uint8,
-          "f16": np.float16, "bf16": ml_dtypes.bfloat16, "bool": np.bool_}
+          "f16": np.float16, "bf16": ml_dtypes.bfloat16, "bool": np.bool_,
+          "u64": np.uint64}
 
 
-def native(fn: Callable[..., Value], *types: str, threads: int | None = None) -> Executable:
+def native(fn: Callable[..., object], *types: str, threads: int | None = None) -> Executable:
     """Compiled without a host step."""
     exe = treadle.trace(fn, *types).compile("cpu", threads=threads)
     assert isinstance(exe, Executable)
@@ -201,3 +202,65 @@ def test_rolling() -> None:
         for shape in ((3, 17), (0, 4), (1, 1)):
             x = numbers("f32", shape)
             np.testing.assert_array_equal(one(exe(x)), np.roll(x, shift, axis))
+
+
+def ranks(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    """A stable order by Python's sort, NaN above all, -0 equal to 0."""
+    def key(v: float) -> tuple[bool, float]:
+        return (v != v, 0.0 if v != v else v)
+
+    def row(r: np.ndarray) -> list[int]:
+        values = [int(v) if r.dtype.kind in "iub" else float(v) for v in r]
+        return sorted(range(len(values)), reverse=descending,
+                      key=lambda i: (*key(values[i]), -i if descending else i))
+
+    return np.apply_along_axis(row, axis, x) if x.size else np.zeros(x.shape, np.int64)
+
+
+SORTED = ["f32", "f64", "f16", "bf16", "i64", "u8", "i32", "bool", "u64"]
+
+
+def disordered(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Many ties, and the ends of the type."""
+    if dtype == "u64":
+        return np.random.default_rng(1).choice(np.array([0, 1, 2**63, 2**64 - 1], np.uint64), shape)
+    x = numbers(dtype, shape, seed=sum(shape))
+    if dtype.startswith(("f", "bf")):
+        x = np.round(x * 2) / 2 if dtype != "bf16" else x
+        flat = x.astype(DTYPES[dtype]).reshape(-1)
+        flat[::11], flat[::13], flat[::5], flat[::7] = np.nan, -np.inf, 0.0, -0.0
+        return flat.reshape(shape)
+    if dtype == "i64":
+        flat = x.reshape(-1)
+        flat[::5], flat[::7] = 2**63 - 1, -(2**63)
+    return x
+
+
+@pytest.mark.parametrize("dtype", SORTED)
+def test_rows_are_sorted_stably(dtype: str) -> None:
+    for descending, axis in ((False, 1), (True, 1), (True, 0)):
+        exe = native(lambda x, d=descending, a=axis: [
+            sort(x, axis=a, descending=d), argsort(x, axis=a, descending=d)], f"{dtype}[a,b]")
+        for shape in ((3, 37), (1, 1), (4, 8), (2, 0), (0, 3), (5, 130)):
+            x = disordered(dtype, shape)
+            values, places = exe(x).values()
+            order = ranks(x, axis, descending)
+            np.testing.assert_array_equal(places, order)
+            want = np.take_along_axis(x, order, axis)
+            assert values.tobytes() == want.tobytes(), (shape, descending)
+
+
+@pytest.mark.parametrize("dtype", SORTED)
+@pytest.mark.parametrize("largest", [False, True])
+def test_the_first_of_an_order(dtype: str, largest: bool) -> None:
+    for k, axis in ((3, 1), (1, 0), (40, 1)):
+        exe = native(lambda x, k=k, a=axis: topk(x, k=k, axis=a, largest=largest),
+                     f"{dtype}[a,b]")
+        for shape in ((3, 67), (5, 40), (1, 130)):
+            x = disordered(dtype, shape)
+            values, places = exe(x).values()
+            order = np.take(ranks(x, axis, largest), range(k), axis)
+            np.testing.assert_array_equal(places, order)
+            assert values.tobytes() == np.take_along_axis(x, order, axis).tobytes()
+    with pytest.raises(RunError, match="40 elements of axis 1 of size 7"):
+        exe(disordered(dtype, (2, 7)))

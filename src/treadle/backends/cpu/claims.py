@@ -20,13 +20,14 @@ from . import (
     recurrence,
     reductions,
     scatter,
+    sorting,
 )
 from .lowered import Lowered
 from .pointwise import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
     **pointwise.LOWERINGS, **movement.LOWERINGS, **reductions.LOWERINGS, **scatter.LOWERINGS,
-    **convolution.POOLS, **recurrence.LOWERINGS}
+    **sorting.LOWERINGS, **convolution.POOLS, **recurrence.LOWERINGS}
 """Lowerings by operator; elementwise operators share one."""
 PACKING = {**products.LOWERINGS, **convolution.LOWERINGS, "fused": epilogues.group}
 """Lowerings that pack parameters."""
