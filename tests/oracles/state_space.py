@@ -100,14 +100,14 @@ def causal_conv_with_state(x: np.ndarray, weight: np.ndarray, *, bias: np.ndarra
     """One output at a time from the positions it reads."""
     wx = wide(x)
     if channels_last:
-        wx = wx.reshape(*x.shape[:2], -1).transpose(0, 2, 1)
+        wx = wx.reshape(*x.shape[:2], weight.shape[0]).transpose(0, 2, 1)
     n, channels, length = wx.shape
     taps = weight.shape[2]
     reach = (taps - 1) * dilation
     before = np.zeros((n, channels, reach))
     if past is not None:
         one = wide(past[-1] if state_window else past)
-        before = one.reshape(n, reach, -1).transpose(0, 2, 1) if channels_last else one
+        before = one.reshape(n, reach, channels).transpose(0, 2, 1) if channels_last else one
     line = np.concatenate([before, wx], 2)
     y = np.zeros(wx.shape) + (0 if bias is None else wide(bias)[:, None])
     for t, j in np.ndindex(length, taps):
@@ -117,7 +117,7 @@ def causal_conv_with_state(x: np.ndarray, weight: np.ndarray, *, bias: np.ndarra
     def laid(a: np.ndarray) -> np.ndarray:
         if not channels_last:
             return a.astype(x.dtype)
-        return a.transpose(0, 2, 1).reshape(n, -1, *x.shape[2:]).astype(x.dtype)
+        return a.transpose(0, 2, 1).reshape(n, a.shape[2], *x.shape[2:]).astype(x.dtype)
 
     def state(end: int) -> np.ndarray:
         return laid(line[:, :, end:end + reach])

@@ -61,8 +61,8 @@ class Block:
         """Prefetch the token that stands here in the next block."""
         f, kind = self.f, self.spec.element
         later = f.address(row, line * self.chunk, kind)
-        for at in range(0, count, 64 // kind.size):
-            f.prefetch(f.address(later, at, kind), 2)
+        with f.loop(0, count, 64 // kind.size) as at:
+            f.prefetch(f.address(later, at.index, kind), 2)
 
     def _pad(self, n: Value) -> None:
         f, spec = self.f, self.spec
@@ -75,12 +75,17 @@ class Block:
 
     def _row(self, source: Value, target: Value, scale: float) -> None:
         """A head of a token, padded with zeros to whole vectors."""
-        f, lanes = self.f, self.lanes
-        for d in range(0, self.depth, lanes):
-            short = self.spec.dk - d < lanes
-            mask = f.tail_mask(self.spec.dk - d, lanes) if short else None
-            x = load(f, self.spec.element, lanes, source, d, mask)
+        f, lanes, kind = self.f, self.lanes, self.spec.element
+        whole = self.spec.dk // lanes * lanes
+
+        def move(d: Index, mask: Value | None) -> None:
+            x = load(f, kind, lanes, source, d, mask)
             f.store(x if scale == 1.0 else x * scale, target, d)
+
+        with f.loop(0, whole, lanes) as d:
+            move(d.index, None)
+        if whole < self.spec.dk:
+            move(whole, f.tail_mask(self.spec.dk - whole, lanes))
 
     def _values(self, source: Value, target: Value, left: Value) -> None:
         f, lanes = self.f, self.lanes
@@ -183,8 +188,8 @@ class Block:
             by = broadcast(f, self.at["line"], i.index, lanes)
             for name, first in [*rows, *[("k", 0)] * self.spec.delta]:
                 row = f.address(self.at[name], (i.index + first) * self.depth, F32)
-                for d in range(0, self.depth, lanes):
-                    f.store(f.load(self.kind, row, d) * by, row, d)
+                with f.loop(0, self.depth, lanes) as d:
+                    f.store(f.load(self.kind, row, d.index) * by, row, d.index)
         with f.loop(0, self.spec.dk) as d:
             row = f.address(self.at["turned"], d.index * chunk, F32)
             for j, by in enumerate(last):

@@ -68,7 +68,7 @@ class Cut:
     def __init__(self, spec: Linear, target: Target) -> None:
         self.lanes = target.lanes(F32)
         self.columns = self.chunk = VECTORS * self.lanes
-        self.rows = (target.vector_registers - 4) // VECTORS
+        self.rows = target.vector_registers * 3 // 8
         self.depth = -(-spec.dk // self.lanes) * self.lanes
         slabs = -(-spec.dv // self.columns)
         self.blocks = -(-slabs * self.columns // _WIDEST)

@@ -13,7 +13,7 @@ from ....codegen.llvm.text import F32, PTR, VOID, Function, Index, Module, Type,
 from .spec import VECTORS
 from .vectors import broadcast, multiply_add
 
-_UNROLL = 4
+_UNROLL, _FEW_ROWS = 4, 6
 _SUMS = 8
 """Sums that are built side by side, so that none waits for the one before."""
 
@@ -63,20 +63,21 @@ class Tiles:
 
     def update(self, u: Update, depth: int, state: Value, k: Value, w: Value, kept: Value
                ) -> None:
-        """All rows of a slab of the state."""
-        f, whole = self.f, depth // self.rows
+        """All rows of a slab of the state; those of a single token are bound by memory."""
+        rows = self.rows if u.tokens > 1 else min(self.rows, _FEW_ROWS)
+        f, whole = self.f, depth // rows
 
-        def part(rows: int, first: Index) -> None:
-            tile = _update(self.module, u, rows, self.lanes)
+        def part(height: int, first: Index) -> None:
+            tile = _update(self.module, u, height, self.lanes)
             f.invoke(tile, f.address(state, first * self.columns, F32),
                      f.address(k, first * u.step, F32), w,
                      f.address(kept, first, F32) if u.kept == "key" else kept)
 
         if whole:
             with f.loop(0, whole) as at:
-                part(self.rows, at.index * self.rows)
-        if rest := depth % self.rows:
-            part(rest, whole * self.rows)
+                part(rows, at.index * rows)
+        if rest := depth % rows:
+            part(rest, whole * rows)
 
     def solve(self, chunk: int, v_line: int, overlap: Value, found: Value, beta: Value, v: Value
               ) -> None:
