@@ -10,9 +10,29 @@ import pytest
 
 from tests.runtime.surface import compiled, names, random
 from treadle.backends.cpu import assembly
+from treadle.backends.cpu.plan import Planner
+from treadle.declare.opdef import cast_value
 from treadle.errors import RunError
 from treadle.ir.graph import Value
-from treadle.ops import concat, exp, gather, matmul, softmax, sum_, transpose
+from treadle.ir.types import F32, I64
+from treadle.ops import (
+    argmax,
+    concat,
+    cumsum,
+    exp,
+    flip,
+    gather,
+    layer_norm,
+    matmul,
+    narrow,
+    nonzero,
+    range_,
+    reshape,
+    scan,
+    softmax,
+    sum_,
+    transpose,
+)
 from treadle.runtime.executable import Executable
 from treadle.runtime.resident import Resident
 
@@ -113,8 +133,6 @@ def test_a_failed_run_in_place_loses_the_state() -> None:
 
 def test_host_steps_see_the_rows_in_use() -> None:
     def fn(past: Value, new: Value) -> tuple[Value, Value]:
-        from treadle.ops import nonzero
-
         return concat([past, new], axis=1), nonzero(past, names=("k",))
 
     exe = compiled("cpu", fn, "i64[2,past]", "i64[2,1]")
@@ -128,3 +146,56 @@ def test_host_steps_see_the_rows_in_use() -> None:
     np.testing.assert_array_equal(np.sort(got[found].T if got[found].shape[0] == 2 else got[found],
                                           0), np.sort(np.stack(want, 1), 0))
     assert any("[2, 3]" in line or "[2, 4]" in line for line in seen) and new
+
+
+LENGTHS = [0, 1, 15, 16, 17, 40, 250, 33, 64, 299, 2]
+OPERATORS: dict[str, tuple[Callable[[Value], Any], str]] = {
+    "pointwise": (lambda v: exp(v * 0.1) + 1.0, "one plan"),
+    "softmax": (lambda v: softmax(v, axis=0), "one plan"),
+    "rows": (lambda v: softmax(v, axis=1), "one plan"),
+    "sum": (lambda v: sum_(v, axes=(0,)), "one plan"),
+    "argmax": (lambda v: argmax(v, axis=0), "one plan"),
+    "cumsum": (lambda v: cumsum(v, axis=0), "one plan"),
+    "matmul over it": (lambda v: matmul(transpose(v, perm=(1, 0)), v), "one plan"),
+    "matmul twice it": (lambda v: matmul(v, transpose(v, perm=(1, 0))), "one plan"),
+    "norm": (lambda v: layer_norm(v, sum_(v, axes=(0,)), axis=1), "one plan"),
+    "reversed": (lambda v: flip(v, axes=(0,)) * 2.0, "one plan"),
+    "last row": (lambda v: narrow(v, axis=0, start=v.shape[0] - 1, length=1) * 2.0, "one plan"),
+    "positions": (lambda v: v + cast_value(reshape(range_(
+        start=0, step=1, length=v.shape[0], dtype=I64), shape=(-1, 1)), F32), "one plan"),
+    "host": (lambda v: (nonzero(v, names=("k",)), v * 1.0), "nonzero runs on the host"),
+    "halves": (lambda v: narrow(v, axis=0, start=v.shape[0] // 2, length=1) * 2.0,
+               "addresses elements by more than"),
+    "scan": (lambda v: scan([sum_(v, axes=(0,)) * 0.0, v], body=lambda h, x: (
+        h * 0.5 + x, h * 1.0), carried=1), "scan repeats along it"),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_one_plan_serves_many_lengths(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Growing, shrinking, beyond chunks; where one plan cannot, explain() says what stops it."""
+    body, reason = OPERATORS[name]
+
+    def fn(past: Value, new: Value) -> tuple[Value, ...]:
+        keys = concat([past, new], axis=0)
+        made = body(keys)
+        return keys, *(made if isinstance(made, tuple | list) else (made,))
+
+    exe, judge = (compiled(on, fn, "f32[past,64]", "f32[new,64]") for on in ("cpu", "reference"))
+    (past, new), (keys, *_) = names(exe)
+    content = random(302, 64)
+    state = exe.resident(past, content, capacity=310).feed(keys)
+    assert reason in note(exe)
+    planned: list[int] = []
+    plan = Planner.plan
+    monkeypatch.setattr(Planner, "plan", lambda self, *a: planned.append(1) or plan(self, *a))
+    for n in LENGTHS:
+        state.length = n
+        given = random(3, 64, seed=n)
+        want = list(judge(content[:n], given).values())[1:]
+        for a, b in zip(exe({new: given}).values(), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+        content[n:n + 3] = given
+        assert state.length == n + 3
+    np.testing.assert_array_equal(state.read(), content[:state.length])
+    assert len(planned) == (5 if reason == "one plan" else len(planned))

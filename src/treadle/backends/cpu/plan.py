@@ -23,6 +23,7 @@ from ...memory.liveness import Access
 from ...memory.views import View
 from .addresses import Place, address
 from .assembly import AnyStep, Assembled, HostStep, NativeStep, RepeatStep, Stage
+from .extents import depends, obstacle, rounded
 from .limits import Limits, reserve
 from .lowered import Packed
 from .words import Base, Words, parts
@@ -44,15 +45,31 @@ class Segment:
     bases: list[Base]
     base_of: NDArray[np.int64]
     offsets: NDArray[np.int64]
+    slopes: Mapping[str, NDArray[np.int64]]
     moving: dict[Base, Followers] = field(default_factory=dict[Base, Followers])
+    still: NDArray[np.int64] | int = 0
+    following: dict[Base, NDArray[np.intp]] = field(default_factory=dict[Base, NDArray[np.intp]])
+    """`slopes` is what one more of a length adds to the offsets."""
 
     def settle(self, still: Mapping[Base, int]) -> None:
-        """Write the words of bases that stay where they are; the others are `moving`."""
+        """Take the addresses of bases that stay where they are; the others are `moving`."""
         addresses = np.array([*(still.get(b, 0) for b in self.bases), 0], np.int64)
-        self.frame.words[:self.offsets.size] = self.offsets + addresses[self.base_of]
-        self.moving = {b: [(int(w), int(self.offsets[w]))
-                           for w in np.flatnonzero(self.base_of == i)]
-                       for i, b in enumerate(self.bases) if b not in still}
+        self.still = addresses[self.base_of]
+        self.following = {b: np.flatnonzero(self.base_of == i)
+                          for i, b in enumerate(self.bases) if b not in still}
+        self._write(self.offsets)
+
+    def stretch(self, by: Mapping[str, int]) -> None:
+        """Write the words for other lengths: `by` more than those of the plan."""
+        offsets = self.offsets
+        for name, steps in by.items():
+            offsets = offsets + steps * self.slopes[name]
+        self._write(offsets)
+
+    def _write(self, offsets: NDArray[np.int64]) -> None:
+        self.frame.words[:offsets.size] = offsets + self.still
+        self.moving = {b: list(zip(at.tolist(), offsets[at].tolist(), strict=True))
+                       for b, at in self.following.items()}
 
     def point(self, words: Followers, address: int) -> None:
         """Write the words of a moving base."""
@@ -74,7 +91,9 @@ class Plan:
     """What a run of a stage needs, ready."""
 
     layout: Layout[Value]
-    shapes: Mapping[Value, tuple[int, ...]]
+    sized: Mapping[str, int]
+    """The binding that it was laid out for; `binding` is the one it serves now."""
+    binding: Mapping[str, int]
     leaves: dict[Base, Array]
     items: list[Segment | HostCall]
     outputs: dict[Value, tuple[int, ...]]
@@ -97,13 +116,32 @@ class Plan:
         for item in self.items:
             if isinstance(item, Segment):
                 item.settle(still)
+        if self.binding is not self.sized:
+            self._stretch()
+
+    def _stretch(self) -> None:
+        self.arrays = dict(self.leaves)
+        for item in self.items:
+            if isinstance(item, Segment):
+                item.stretch({n: self.binding[n] - self.sized[n] for n in item.slopes})
+
+    def serve(self, binding: Mapping[str, int], outputs: dict[Value, tuple[int, ...]],
+              leaves: Mapping[Base, Array]) -> None:
+        """Serve other lengths from now on; `leaves` are those that depend on them."""
+        self.binding, self.outputs = binding, outputs
+        if leaves:
+            self.leaves.update(leaves)
+            self.arena = None
+        elif self.arena is not None:
+            self._stretch()
 
     def find(self, base: Base) -> Array | None:
         """The array behind a base of the arena or a leaf, or None for another base."""
         if (found := self.arrays.get(base)) is None and base in self.layout.offsets:
             assert not isinstance(base, Packed)
             found = self.arrays[base] = np.ndarray(
-                self.shapes[base], np_dtype(base.dtype), self.arena, self.layout.offsets[base])
+                bound(base, self.binding), np_dtype(base.dtype), self.arena,
+                self.layout.offsets[base])
         return found
 
 
@@ -111,8 +149,11 @@ class Planner:
     """Everything about a stage that does not depend on the binding."""
 
     def __init__(self, whole: Assembled, stage: Stage, direct: Sequence[Value],
-                 later: Sequence[Value]) -> None:
-        """`direct` bases are written to storage of their own; `later` stages read some bases."""
+                 later: Sequence[Value], extents: Mapping[str, int] | None = None) -> None:
+        """`direct` bases are written to storage of their own; `later` stages read some bases.
+
+        `extents` are the lengths that one plan may serve, with their capacities.
+        """
         self.whole, self.stage = whole, stage
         self.direct = [v for v in direct if any(v in written(s) for s in stage.steps)]
         own = {*self.direct, *whole.graph.inputs}  # kernels may write resident inputs
@@ -125,6 +166,29 @@ class Planner:
         self.symbols = sorted(self._symbols())
         self._parts = {c: parts(c) for s in stage.steps if not isinstance(s, HostStep)
                        for c in s.calls()}
+        names = frozenset(extents or ()).intersection(self.symbols)
+        self.obstacle = obstacle(stage, self._parts, self.made, names)
+        self.extents = {n: room for n, room in (extents or {}).items()
+                        if n in names and not self.obstacle}
+
+    def sized(self, binding: Mapping[str, int]) -> Mapping[str, int]:
+        """The binding that a plan for `binding` is laid out for."""
+        if not self.extents:
+            return binding
+        return {**binding, **{n: rounded(binding[n], c) for n, c in self.extents.items()}}
+
+    def serve(self, plan: Plan, binding: Mapping[str, int]) -> None:
+        """Have a plan serve the lengths of a binding."""
+        if not self.extents or all(plan.binding[n] == binding[n] for n in self.extents):
+            return
+        for node in self.stage.checks:
+            if not self.extents.keys().isdisjoint(depends(node)):
+                dry_run(node, binding)
+        leaves: dict[Base, Array] = {
+            self.whole.views[v].base: a for node in self.stage.leaves
+            if not self.extents.keys().isdisjoint(depends(node))
+            for v, a in zip(node.outputs, leaf(node, binding), strict=True)}
+        plan.serve(dict(binding), {v: bound(v, binding) for v in self.direct}, leaves)
 
     def _access(self, step: AnyStep, own: set[Value]) -> Access[Value]:
         """Arena buffers that a step touches; a host step's outputs are NumPy's."""
@@ -158,9 +222,13 @@ class Planner:
             found.update(n for v in node.uses() for d in v.shape for n in symbols(d))
         return found
 
-    def plan(self, binding: Mapping[str, int]) -> Plan:
-        """Numbers for everything; raises `RunError` for sizes that a view does not allow."""
-        self.limits.check(binding)
+    def plan(self, binding: Mapping[str, int], least: Mapping[str, int] | None = None) -> Plan:
+        """Numbers for everything; raises `RunError` for sizes that a view does not allow.
+
+        The plan serves any lengths between `least` and those of the binding.
+        """
+        for lengths in ({}, least or {}):
+            self.limits.check({**binding, **lengths})
         for node in self.stage.checks:
             dry_run(node, binding)
         layout = self.arena.layout(binding)
@@ -170,31 +238,37 @@ class Planner:
         numbered = list(enumerate(self.stage.steps))
         for hosted, group in groupby(numbered, lambda s: isinstance(s[1], HostStep)):
             if not hosted:
-                items.append(self._segment(list(group), binding))
+                items.append(self._segment(list(group), binding, least or {}))
                 continue
             for _, step in group:
                 assert isinstance(step, HostStep)
                 items.append(HostCall(step, {v: place(w, binding) for v, w in step.views.items()}))
-        shapes = {v: bound(v, binding) for v in self.arena.sizes}
         leaves: dict[Base, Array] = {self.whole.views[v].base: a for node in self.stage.leaves
                   for v, a in zip(node.outputs, leaf(node, binding), strict=True)}
-        return Plan(layout, shapes, leaves, items, {v: bound(v, binding) for v in self.direct})
+        return Plan(layout, binding, binding, leaves, items,
+                    {v: bound(v, binding) for v in self.direct})
 
-    def _segment(self, steps: Sequence[tuple[int, AnyStep]], binding: Mapping[str, int]
-                 ) -> Segment:
-        work = Words(self.whole.addresses, self._parts, binding)
-        for number, step in steps:
-            if isinstance(step, NativeStep):
-                work.call(number, step)
-            elif isinstance(step, RepeatStep):
-                work.repeat(number, step)
+    def _segment(self, steps: Sequence[tuple[int, AnyStep]], binding: Mapping[str, int],
+                 least: Mapping[str, int]) -> Segment:
+        work = self._words(steps, binding)
+        less = {n: self._words(steps, {**binding, n: binding[n] - 1}).offsets for n in least}
         program = self.whole.program
         assert isinstance(program, Program)
         cut = [Phase(tuple(c), n) for c, n in work.phases]
         return Segment([s for _, s in steps], [n for n, _ in steps], cut,
                        Schedule(cut, program, work.scratch), Frame([0] * len(work.offsets)),
                        list(work.bases), np.array(work.base_of, np.int64),
-                       np.array(work.offsets, np.int64))
+                       np.array(work.offsets, np.int64),
+                       {n: np.subtract(work.offsets, few) for n, few in less.items()})
+
+    def _words(self, steps: Sequence[tuple[int, AnyStep]], binding: Mapping[str, int]) -> Words:
+        work = Words(self.whole.addresses, self._parts, binding)
+        for number, step in steps:
+            if isinstance(step, NativeStep):
+                work.call(number, step)
+            elif isinstance(step, RepeatStep):
+                work.repeat(number, step)
+        return work
 
 
 def written(step: AnyStep) -> Sequence[Value]:

@@ -87,7 +87,13 @@ class CpuProgram:
             self.graph, self.params, self.threads, self.poison, self.backend, residents)
         aliases, numbers, grants = replaced(made.whole, states, grants)
         made.residents = replace(residents, aliases=aliases, in_place=residents.in_place | numbers)
-        return made, grants
+        return made, [replace(g, reason=f"{g.reason}; {made._lengths()}") if g.strided else g
+                      for g in grants]
+
+    def _lengths(self) -> str:
+        """What a new length of resident inputs costs."""
+        why = next((p.obstacle for p in self.stages if p.obstacle), "")
+        return f"each length is planned anew: {why}" if why else "one plan serves many lengths"
 
     # Parameters
 
@@ -161,7 +167,8 @@ class CpuProgram:
         planners: list[Planner] = []
         for at, stage in enumerate(whole.stages):
             later = [b for s in whole.stages[at + 1:] for step in s.steps for b in read(step)]
-            planners.append(Planner(whole, stage, self.owned, [*needed, *later]))
+            planners.append(Planner(whole, stage, self.owned, [*needed, *later],
+                                    self.residents.extents))
         return planners
 
     def _how(self, value: Value, view: View) -> str:
@@ -175,13 +182,15 @@ class CpuProgram:
     def plan(self, at: int, binding: Mapping[str, int]) -> Plan:
         """The plan of a stage for a binding, from the cache of recent ones."""
         planner, kept = self.stages[at], self._plans[at]
-        key = tuple([binding[s] for s in planner.symbols])
+        sized = planner.sized(binding)
+        key = tuple([sized[s] for s in planner.symbols])
         if (found := kept.get(key)) is None:
-            found = kept[key] = planner.plan(binding)
+            found = kept[key] = planner.plan(sized, dict.fromkeys(planner.extents, 0))
             if len(kept) > KEPT_PLANS:
                 kept.popitem(last=False)
         else:
             kept.move_to_end(key)
+        planner.serve(found, binding)
         return found
 
     # Running

@@ -12,6 +12,7 @@ from ...ir.types import axis_of
 from ...memory.views import View, dense_strides
 from ..base import Grant, State
 from .assembly import Assembled, HostStep, NativeStep
+from .extents import capacities
 from .plan import read, written
 
 
@@ -27,6 +28,8 @@ class Residents:
     placed: Mapping[Value, View] = field(default_factory=dict[Value, View])
     aliases: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
     in_place: frozenset[int] = frozenset()
+    extents: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Symbols that are the length of an input in `views`, with the least capacity."""
 
 
 def reserved(graph: Graph, states: Sequence[State]) -> tuple[Residents, list[Grant]]:
@@ -51,7 +54,9 @@ def reserved(graph: Graph, states: Sequence[State]) -> tuple[Residents, list[Gra
         placed[out] = View(v, out.shape, strides)
         numbers.append(state.output)
         grants.append(Grant(True, True, "read and appended to where it lies, nothing is copied"))
-    return Residents(views, placed, {}, frozenset(numbers)), grants
+    rooms = {graph.inputs[s.input]: (s.axis, s.capacity) for s in states
+             if s.axis is not None and s.capacity is not None}
+    return Residents(views, placed, {}, frozenset(numbers), capacities(views, rooms)), grants
 
 
 def _grows(graph: Graph, v: Value, axis: int, state: State) -> str:
