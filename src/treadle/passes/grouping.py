@@ -54,6 +54,8 @@ class Groups:
         self.outputs = set(graph.outputs)
         self.group: dict[Node, Group] = {}
         self.part: dict[Node, int] = {}
+        self.across = [0] * len(graph.nodes)
+        """By position, the groups with nodes both up to it and after it."""
 
     def form(self) -> None:
         """Join every node with its producers' groups where that is sound."""
@@ -101,8 +103,15 @@ class Groups:
             return
         nodes = sorted(both, key=self.at.__getitem__)
         made = Group(nodes, *space, max(a.last, b.last))
+        self._cross(a, -1)
+        self._cross(b, -1)
+        self._cross(made, 1)
         for n in nodes:
             self.group[n] = made
+
+    def _cross(self, group: Group, by: int) -> None:
+        for i in range(self.at[group.nodes[0]], group.last):
+            self.across[i] += by
 
     def _common(self, a: Group, b: Group) -> tuple[Shape, tuple[int, ...] | None] | None:
         if a.axes is not None and b.axes is not None and a.axes != b.axes:
@@ -139,13 +148,15 @@ class Groups:
 
     def _cyclic(self, nodes: set[Node]) -> bool:
         """Whether something outside depends on the group and the group on it."""
-        first = min(map(self.at.__getitem__, nodes))
+        cut = min(map(self.at.__getitem__, nodes)) - 1
+        while cut >= 0 and self.across[cut]:
+            cut -= 1
         todo = [p for p in self._producers(nodes) if p not in nodes]
         seen: set[Node] = set()
         while todo:
             p = todo.pop()
             group = self.group[p]
-            if p in seen or group.last < first:
+            if p in seen or group.last <= cut:  # nothing up to a cut depends on what follows it
                 continue
             seen.update(group.nodes)
             for q in self._producers(group.nodes):
