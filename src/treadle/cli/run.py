@@ -25,6 +25,7 @@ from .report import compare_with_onnxruntime, report_of, save, show
 
 def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
         device: Annotated[str, typer.Option(help="see `treadle devices`; cpu unless given")] = "",
+        mode: Annotated[str, typer.Option(help="eager, lazy, async or compiled, on mlx")] = "",
         input: Annotated[list[str] | None, typer.Option(  # noqa: A002 - the option's name
             help="NAME=file.npy | random | zeros | 1,2,3 (repeatable)")] = None,
         dim: Annotated[list[str] | None, typer.Option(help="NAME=N for a symbolic size")] = None,
@@ -47,7 +48,7 @@ def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
     records: list[Record] = []
     pipeline = watched(print_after or [], stop_after, records,
                        to=sys.stderr if as_json else sys.stdout)
-    name, arrays, outputs, times = _run(model, device, pipeline, parse_pairs(
+    name, arrays, outputs, times = _run(model, (device, mode), pipeline, parse_pairs(
         input or [], "--input"), parse_dims(dim or []), seed, repeat)
     if time_passes:
         print_times(records)
@@ -61,15 +62,18 @@ def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
         raise typer.Exit(1)
 
 
-def _run(model: Path, device: str, pipeline: Pipeline, given: Mapping[str, str],
+def _run(model: Path, device: tuple[str, str], pipeline: Pipeline, given: Mapping[str, str],
          dims: Mapping[str, int], seed: int, repeat: int
          ) -> tuple[str, Outputs, Outputs, list[float]]:
-    """The device, inputs, outputs and the milliseconds of `repeat` further runs."""
+    """The device, inputs, outputs and the milliseconds of `repeat` further runs.
+
+    `device` is its name and mode, either of which may be empty.
+    """
     console = Console(stderr=True)
     with console.status(f"loading {model.name}"):
         loaded = load(model)
         arrays, notes = make_inputs(loaded.signature, given, dims, seed)
-        exe = loaded.compile(device or None, pipeline=pipeline)
+        exe = loaded.compile(device[0] or None, mode=device[1] or None, pipeline=pipeline)
     for note in notes:
         console.print(f"[dim]{escape(note)}[/dim]")
     with console.status("running"):

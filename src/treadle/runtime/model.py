@@ -67,22 +67,22 @@ class Model:
         return self.built.params
 
     def compile(self, device: str | None = None, *, precision: str = "f32",
-                threads: int | None = None, freeze: bool = True,
+                threads: int | None = None, mode: str | None = None, freeze: bool = True,
                 pipeline: Pipeline | None = None) -> Executable:
         """An executable for `device`: "cpu" by default, or "reference" where LLVM is missing.
 
         `threads` are those of the device "cpu"; by default `TREADLE_THREADS` or all usable cores.
-        Results do not depend on it. `freeze` lets the passes fold parameters into the graph;
-        without it `set_param` can replace them between runs. `pipeline` replaces the standard
-        passes, or carries hooks.
+        Results do not depend on it. `mode` is that of the device "mlx": eager, lazy, async or
+        compiled. `freeze` lets the passes fold parameters into the graph; without it `set_param`
+        can replace them between runs. `pipeline` replaces the standard passes, or carries hooks.
         """
         check_precision(precision)
         verify(self.built.graph, infer)
-        backend = on_threads(usable(device), threads)
+        backend = in_mode(on_threads(usable(device), threads), mode)
         ctx = Context(dict(self.built.params) if freeze else {}, legaliser=backend)
         done = (pipeline or from_config()).run(self.built.graph, ctx)
         program = backend.compile(done.graph, ctx.params if freeze else self.built.params)
-        notes = [*self.built.notes, *map(str, ctx.report)]
+        notes = [*self.built.notes, *getattr(program, "notes", ()), *map(str, ctx.report)]
         return Executable(program, self.signature, backend, notes, frozen=freeze)
 
 
@@ -123,7 +123,7 @@ class LateModel:
         return Model(self.source, self.binder(arrays))
 
     def compile(self, device: str | None = None, *, precision: str = "f32",
-                threads: int | None = None, freeze: bool = True,
+                threads: int | None = None, mode: str | None = None, freeze: bool = True,
                 pipeline: Pipeline | None = None) -> LateExecutable:
         """An executable that specialises itself at each new binding."""
         check_precision(precision)
@@ -132,8 +132,8 @@ class LateModel:
 
         def specialise(arrays: Sequence[Array]) -> Executable:
             bound = self.bind(dict(zip(names, arrays, strict=True)))
-            return bound.compile(backend.name, precision=precision, threads=threads, freeze=freeze,
-                                 pipeline=pipeline)
+            return bound.compile(backend.name, precision=precision, threads=threads, mode=mode,
+                                 freeze=freeze, pipeline=pipeline)
 
         return LateExecutable(self.signature, backend, self.binder, specialise)
 
@@ -147,6 +147,16 @@ def on_threads(backend: Backend, threads: int | None) -> Backend:
         raise DeviceError(f"the device '{backend.name}' cannot run on {threads} threads",
                           hint="threads= is an option of the device 'cpu', at least 1")
     return choose(threads)
+
+
+def in_mode(backend: Backend, mode: str | None) -> Backend:
+    """The device in a mode; only some devices have a choice."""
+    if mode is None:
+        return backend
+    if (choose := getattr(backend, "with_mode", None)) is None:
+        raise DeviceError(f"the device '{backend.name}' has no modes",
+                          hint="mode= is an option of the device 'mlx'")
+    return choose(mode)
 
 
 def check_precision(precision: str) -> None:

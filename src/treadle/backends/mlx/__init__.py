@@ -1,0 +1,1 @@
+"""The device "mlx": graphs on Apple's array library."""

@@ -1,0 +1,67 @@
+"""The device "mlx": Apple's array library, on Apple GPUs, NVIDIA GPUs or the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from ...errors import DeviceError
+from ...ir.graph import Graph, Node
+from ..base import Claim, Data
+
+if TYPE_CHECKING:
+    from .program import MlxProgram
+
+MODES = ("eager", "lazy", "async", "compiled")
+
+
+@dataclass(frozen=True)
+class Mlx:
+    """MLX's default device. `mode` says when operators are evaluated.
+
+    eager: one by one, so that a fault names its node. lazy: the whole graph at once. async: as
+    lazy, and a submitted run is not waited for. compiled: traced once for each binding of sizes
+    and replayed; a graph that cannot be traced runs lazily, and explain() says why.
+    """
+
+    mode: str = "compiled"
+    name: str = "mlx"
+
+    def describe(self) -> str:
+        """MLX's version and the device that it drives here."""
+        from .device import text
+
+        return f"MLX {version('mlx')}, {text()}"
+
+    def unavailable(self) -> str:
+        """Why MLX cannot be used here, or nothing."""
+        try:
+            import mlx.core  # noqa: F401
+        except ImportError as e:
+            return f"{e} (pip install 'treadle[mlx]')"
+        return ""
+
+    def with_mode(self, mode: str) -> Mlx:
+        """The same device in another mode."""
+        if mode not in MODES:
+            raise DeviceError(f"there is no mode '{mode}'", hint=f"one of {', '.join(MODES)}")
+        return Mlx(mode)
+
+    def claim(self, node: Node) -> Claim:
+        """How a node runs, and why not better."""
+        from .claims import claim
+
+        return claim(node)
+
+    def declines(self, node: Node) -> str:
+        """Why a composite has no lowering of its own; empty if it has one."""
+        found = self.claim(node)
+        return "" if found.how == "native" else found.reason
+
+    def compile(self, graph: Graph, params: Mapping[str, Data]) -> MlxProgram:
+        """A program for a graph."""
+        from .program import MlxProgram
+
+        return MlxProgram(graph, params, self.mode)

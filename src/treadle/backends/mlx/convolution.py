@@ -1,0 +1,156 @@
+"""Convolution and its adjoint, on MLX's channels-last kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from ...ir.graph import Node
+from ...ops.windows import per_axis
+from .arrays import number, on_gpu, wide
+from .lowering import Lowering, Pack, plain
+
+Ints = tuple[int, ...]
+MOST_AXES = 3
+
+
+def last(x: mx.array) -> mx.array:
+    """[N, C, spatial..] with the channels last."""
+    return mx.moveaxis(x, 1, -1)
+
+
+def first(x: mx.array) -> mx.array:
+    """The inverse of `last`."""
+    return mx.moveaxis(x, -1, 1)
+
+
+def _packed(x: mx.array) -> mx.array:
+    """Filters [M, C, kernel..] as MLX holds them, in one piece."""
+    return mx.contiguous(last(x))
+
+
+def crop(x: mx.array, pads: Sequence[int]) -> tuple[mx.array, list[int], list[int]]:
+    """A channels-last x without what negative pads remove, and the pads that remain."""
+    n = len(pads) // 2
+    cuts = [slice(max(-pads[i], 0), x.shape[1 + i] - max(-pads[n + i], 0)) for i in range(n)]
+    low, high = ([max(p, 0) for p in part] for part in (pads[:n], pads[n:]))
+    return x[(slice(None), *cuts)] if min(pads) < 0 else x, low, high
+
+
+def _apart(x: mx.array, w: mx.array, groups: int) -> bool:
+    """Whether groups run one by one: MLX groups 1-D and 2-D kernels alone."""
+    return groups > 1 and x.ndim > 4
+
+
+def _run(x: mx.array, w: mx.array, low: Sequence[int], high: Sequence[int], steps: Ints,
+         gaps: Ints, groups: int) -> mx.array:
+    if not _apart(x, w, groups):
+        return mx.conv_general(x, w, stride=steps, padding=(list(low), list(high)),
+                               kernel_dilation=gaps, groups=groups)
+    xs, ws = mx.split(x, groups, axis=-1), mx.split(w, groups, axis=0)
+    return mx.concatenate([_run(a, b, low, high, steps, gaps, 1)
+                           for a, b in zip(xs, ws, strict=True)], axis=-1)
+
+
+def convolution(x: mx.array, w: mx.array, *, strides: Ints, dilations: Ints, pads: Ints,
+                groups: int) -> mx.array:
+    """x[N, C, spatial..] with filters that `_packed` made."""
+    n = x.ndim - 2
+    steps, gaps = per_axis("strides", strides, n, 1), per_axis("dilations", dilations, n, 1)
+    dtype = x.dtype
+    if not on_gpu():
+        x, w = wide(x), wide(w)
+    body, low, high = crop(last(x), per_axis("pads", pads, 2 * n, 0))
+    return first(_run(body, w, low, high, steps, gaps, groups)).astype(dtype)
+
+
+def _adjoint(x: mx.array, w: mx.array, steps: Ints, gaps: Ints) -> mx.array:
+    """One group, channels last; w[C, kernel.., M]. Nothing is cropped."""
+    reach = [(k - 1) * d for k, d in zip(w.shape[1:-1], gaps, strict=True)]
+    return mx.conv_general(x, mx.swapaxes(w, 0, -1), padding=(reach, reach), kernel_dilation=gaps,
+                           input_dilation=steps, flip=True)
+
+
+def transposed_convolution(x: mx.array, w: mx.array, *, strides: Ints, dilations: Ints,
+                           pads: Ints, output_padding: Ints, groups: int) -> mx.array:
+    """The whole sum of filters, then pads cropped and the output padding added.
+
+    Groups run one by one: MLX's grouped kernels do not dilate their input.
+    """
+    n = x.ndim - 2
+    steps, gaps = per_axis("strides", strides, n, 1), per_axis("dilations", dilations, n, 1)
+    edges, extra = per_axis("pads", pads, 2 * n, 0), per_axis(
+        "output_padding", output_padding, n, 0)
+    dtype, body = x.dtype, last(x)
+    if not on_gpu():
+        body, w = wide(body), wide(w)
+    xs, ws = mx.split(body, groups, axis=-1), mx.split(w, groups, axis=0)
+    parts = [_adjoint(a, b, steps, gaps) for a, b in zip(xs, ws, strict=True)]
+    out = mx.concatenate(parts, axis=-1) if groups > 1 else parts[0]
+    margins = (*[-e for e in edges[:n]], *[o - e for e, o in zip(edges[n:], extra, strict=True)])
+    out, low, high = crop(out, margins)
+    grow = [(0, 0), *zip(low, high, strict=True), (0, 0)]
+    out = mx.pad(out, grow, constant_values=number(0, out.dtype)) if any(map(any, grow)) else out
+    return first(out).astype(dtype)
+
+
+def _refuse(node: Node) -> str:
+    x = node.inputs[0]
+    if x.dtype.sort != "float":
+        return f"MLX convolves no {x.dtype}"
+    if x.type.rank - 2 > MOST_AXES:
+        return f"MLX convolves over {MOST_AXES} axes at most"
+    return ""
+
+
+_PACK: dict[int, Pack] = {1: _packed}
+
+
+def _padded(x: mx.array, fill: complex, kernel: Ints, steps: Ints, gaps: Ints, pads: Ints,
+            sizes: Sequence[int]) -> mx.array:
+    """x[N, C, spatial..] with margins up to the end of the last window."""
+    n = len(kernel)
+    ends = [(sizes[i] - 1) * steps[i] + (kernel[i] - 1) * gaps[i] + 1 - x.shape[2 + i] - pads[i]
+            for i in range(n)]
+    behind = [max(e, p) for e, p in zip(ends, pads[n:], strict=True)]
+    cuts = [slice(max(-a, 0), m - max(-b, 0)) for a, b, m in zip(
+        pads[:n], behind, x.shape[2:], strict=True)]
+    x = x[(slice(None), slice(None), *cuts)]
+    grow = [(0, 0), (0, 0), *[(max(a, 0), max(b, 0)) for a, b in zip(
+        pads[:n], behind, strict=True)]]
+    return mx.pad(x, grow, constant_values=number(fill, x.dtype)) if any(map(any, grow)) else x
+
+
+def im2col(x: mx.array, *, kernel: Ints, strides: Ints, dilations: Ints, pads: Ints) -> mx.array:
+    """Windows as columns: one slice of x for every tap."""
+    n = len(kernel)
+    steps, gaps = per_axis("strides", strides, n, 1), per_axis("dilations", dilations, n, 1)
+    edges = per_axis("pads", pads, 2 * n, 0)
+    sizes = [(x.shape[2 + i] + edges[i] + edges[n + i] - (kernel[i] - 1) * gaps[i] - 1)
+             // steps[i] + 1 for i in range(n)]
+    full = _padded(x, 0, kernel, steps, gaps, edges, sizes)
+    taps = [full[(slice(None), slice(None), *at)] for at in windows(kernel, steps, gaps, sizes)]
+    shape = (x.shape[0], x.shape[1] * math.prod(kernel), math.prod(sizes))
+    return mx.reshape(mx.stack(taps, axis=2), shape)
+
+
+def windows(kernel: Ints, steps: Ints, gaps: Ints, sizes: Sequence[int]) -> list[list[slice]]:
+    """For each tap of a window, in row-major order, the elements that it meets."""
+    out: list[list[slice]] = [[]]
+    for k, s, d, n in zip(kernel, steps, gaps, sizes, strict=True):
+        out = [[*at, slice(t * d, t * d + (n - 1) * s + 1, s)] for at in out for t in range(k)]
+    return out
+
+
+def _small(node: Node) -> str:
+    kernel = node.attrs["kernel"]
+    taps = math.prod(k for k in kernel if isinstance(k, int)) if isinstance(kernel, tuple) else 0
+    return "windows of more than 256 elements" if taps > 256 else ""
+
+
+LOWERINGS: dict[str, Lowering] = {
+    "convolution": Lowering(plain(convolution).kernel, _refuse, _PACK),
+    "transposed_convolution": Lowering(plain(transposed_convolution).kernel, _refuse, _PACK),
+    "im2col": plain(im2col, _small)}

@@ -1,0 +1,101 @@
+"""What a lowering is: a kernel on MLX arrays, and when it declines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, cast
+
+import mlx.core as mx
+
+from ...errors import RunError
+from ...ir.graph import Node
+
+Arrays: TypeAlias = "Sequence[mx.array]"
+Kernel: TypeAlias = Callable[..., "mx.array | Sequence[mx.array]"]
+"""Called as `kernel(call, *operands, **optional operands, **attributes)`, like a body."""
+Pack: TypeAlias = Callable[[mx.array], mx.array]
+
+
+class Untraceable(Exception):
+    """A step needs values of arrays that a trace does not have; the message says which."""
+
+
+class Call(Protocol):
+    """What a kernel may ask of the run that calls it."""
+
+    node: Node
+    tracing: bool
+
+    def fault(self, bad: mx.array, value: mx.array, text: Callable[[int], str]) -> None:
+        """Fail the run if any of `bad` holds, with a text about the first `value` that does."""
+        ...
+
+    def region(self, name: str, arrays: Arrays) -> list[mx.array]:
+        """The outputs of a region on arrays."""
+        ...
+
+    def read(self, x: mx.array) -> Any:  # noqa: ANN401 - a Python number
+        """The one element of x; raises `Untraceable` in a trace."""
+        ...
+
+
+def never(node: Node) -> str:
+    """No node is refused."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowering:
+    """A kernel; `refuse` gives the reason for nodes it cannot honour.
+
+    Operands named by `pack` arrive in the form that it makes, which parameters take once. `reads`
+    says that the kernel needs the values of arrays (`Call.read`); `empty` that it takes operands
+    without elements.
+    """
+
+    kernel: Kernel
+    refuse: Callable[[Node], str] = never
+    pack: Mapping[int, Pack] = field(default_factory=dict[int, Pack])
+    reads: bool = False
+    empty: bool = False
+    note: str = ""
+
+
+def plain(kernel: Kernel, refuse: Callable[[Node], str] = never, *, empty: bool = False
+          ) -> Lowering:
+    """A lowering whose kernel asks nothing of the run."""
+    def call(_: Call, /, *args: object, **kw: object) -> mx.array | Sequence[mx.array]:
+        return kernel(*args, **kw)
+
+    return Lowering(call, refuse, empty=empty)
+
+
+def where(node: Node) -> str:
+    """A node for an error: operator, operands and source."""
+    shown = ", ".join(str(v.type) for v in node.inputs)
+    return f"{node.op}({shown})" + (f" at {node.loc}" if node.loc else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A check that an evaluation decides: `state` holds whether it failed and the value."""
+
+    node: Node
+    state: mx.array
+    text: Callable[[int], str]
+
+    def check(self) -> None:
+        """Raise for a check that failed."""
+        failed, value = cast("list[int]", self.state.tolist())
+        if failed:
+            raise RunError(f"{where(self.node)}: {self.text(value)}")
+
+
+def fault_of(node: Node, bad: mx.array, value: mx.array, text: Callable[[int], str]) -> Fault:
+    """A check of every element of `bad`; `value` has its shape."""
+    flat = mx.reshape(bad, (-1,))
+    at = mx.argmax(flat.astype(mx.int32))
+    found = mx.take(mx.reshape(mx.broadcast_to(value, bad.shape), (-1,)), at)
+    state = mx.stack([mx.any(flat).astype(mx.int64), found.astype(mx.int64)])
+    return Fault(node, state, text)

@@ -1,0 +1,262 @@
+"""A compiled graph on MLX: parameters, bindings, modes and outputs."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import mlx.core as mx
+import numpy as np
+
+from ...declare.arrays import Array, Encoded
+from ...declare.evaluate import Binding, Watch
+from ...ir.graph import Graph, Value
+from ..base import Data
+from .arrays import HELD, holds, to_mlx, to_numpy
+from .claims import blockers
+from .device import uncompiled
+from .lowering import Fault, Untraceable
+from .owner import Job, owner
+from .plan import Leaves, Packed, Plans
+from .traces import Trace, Traces
+from .walk import Frame, Held, Run, evaluate
+
+if TYPE_CHECKING:
+    from ..base import Buffer, Call, Grant, State
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A run whose arrays are not evaluated yet."""
+
+    outputs: Sequence[Held]
+    faults: Sequence[Fault]
+
+    def arrays(self) -> list[mx.array]:
+        """What is to be evaluated."""
+        return [*[x for x in self.outputs if isinstance(x, mx.array)],
+                *[f.state for f in self.faults]]
+
+
+class MlxProgram:
+    """A graph with its parameters. Every method may be called from any thread."""
+
+    def __init__(self, graph: Graph, params: Mapping[str, Data], mode: str) -> None:
+        self.graph, self.mode = graph, mode
+        self.plans = Plans(graph)
+        self.leaves = Leaves()
+        self.notes: list[str] = []
+        self._host: dict[Value, Data] = {v: params[v.name] for v in graph.params}
+        self._plain, self._packs = self.plans.weights()
+        self._weights: dict[Value, mx.array] = {}
+        self._packed: dict[Packed, mx.array] = {}
+        self._checked: OrderedDict[tuple[int, ...], None] = OrderedDict()
+        self.traces: Traces | None = None
+        if mode == "compiled":
+            self._decide()
+
+    def _decide(self) -> None:
+        """Whether the graph can be traced; the reason against it is a note."""
+        why = blockers(self.graph.walk())
+        why += [f"the input '{v.name}' is {v.dtype}" for v in self.graph.inputs
+                if not holds(v.dtype)]
+        if reason := uncompiled():
+            why.insert(0, reason)
+        if why:
+            more = f" and {len(why) - 1} more" if len(why) > 1 else ""
+            self.notes.append(f"mlx: runs in the mode lazy, not compiled: {why[0]}{more}")
+        else:
+            self.traces = Traces()
+
+    @property
+    def storage(self) -> MlxStorage:
+        """MLX arrays as storage."""
+        return MlxStorage()
+
+    # Parameters
+
+    def set_param(self, name: str, array: Data) -> None:
+        """Replace a parameter between runs; packed forms are made again when they are needed."""
+        value = next(v for v in self.graph.params if v.name == name)
+        self._host[value] = array
+        self._weights.pop(value, None)
+        for key in [k for k in self._packed if k[0] is value]:
+            del self._packed[key]
+
+    def _prepare(self) -> None:
+        """Parameters on the device, evaluated, plain and packed."""
+        fresh = list[mx.array]()
+        for v in self._plain:
+            if v not in self._weights:
+                fresh.append(self._weights.setdefault(v, to_mlx(self._array(v))))
+        for key in self._packs:
+            if key not in self._packed:
+                fresh.append(self._packed.setdefault(key, key[1](to_mlx(self._array(key[0])))))
+        if fresh:
+            evaluate(fresh)
+
+    def _array(self, v: Value) -> Array:
+        return cast(Array, self._host[v])
+
+    def clone(self) -> MlxProgram:
+        """A program that shares traces and parameters until one of them is set."""
+        other = copy.copy(self)
+        other._host, other._weights = dict(self._host), dict(self._weights)
+        other._packed = dict(self._packed)
+        return other
+
+    def with_states(self, states: Sequence[State]) -> tuple[MlxProgram, Sequence[Grant]]:
+        """The program itself: MLX arrays never change, so nothing is written in place."""
+        from ..base import Grant
+
+        return self, [Grant(reason="MLX arrays are immutable") for _ in states]
+
+    # Running
+
+    def run(self, inputs: Sequence[Buffer], binding: Binding, watch: Watch | None = None,
+            kept: Collection[int] = ()) -> Sequence[Buffer]:
+        """Outputs for inputs, which may be MLX's arrays; `kept` outputs stay such."""
+        return owner().call(self._run, inputs, binding, watch, kept)
+
+    def submit(self, inputs: Sequence[Buffer], binding: Binding) -> Job:
+        """Queue a run; the job's result is a `Pending` for `finish`. Inputs are read at once."""
+        taken = [x if isinstance(x, mx.array) else np.array(x, order="C", copy=True)
+                 for x in inputs]
+        return owner().submit(lambda: self._started(taken, binding))
+
+    def finish(self, pending: Pending, kept: Collection[int] = ()) -> Sequence[Buffer]:
+        """Wait for a submitted run."""
+        return owner().call(self._finish, pending, kept)
+
+    def direct(self, binding: Binding) -> Call | None:
+        """A replayed trace for one binding, if there is one."""
+        trace = self.traces.find(self._key(binding)) if self.traces else None
+        if trace is None:
+            return None
+
+        def call(arrays: Sequence[Array]) -> list[Array]:
+            return owner().call(self._replay, trace, arrays)
+
+        return call
+
+    def _replay(self, trace: Trace, arrays: Sequence[Array]) -> list[Array]:
+        self._prepare()
+        pending = self._call(trace, [to_mlx(a) for a in arrays])
+        return list(self._finish(pending, ()))
+
+    def _key(self, binding: Binding) -> tuple[int, ...]:
+        return tuple([binding[s] for s in sorted(binding)])
+
+    def _run(self, inputs: Sequence[Buffer], binding: Binding, watch: Watch | None,
+             kept: Collection[int]) -> Sequence[Buffer]:
+        return self._finish(self._start(inputs, binding, watch), kept)
+
+    def _started(self, inputs: Sequence[Buffer], binding: Binding) -> Pending:
+        pending = self._start(inputs, binding, None)
+        mx.async_eval(*pending.arrays())
+        return pending
+
+    def _start(self, inputs: Sequence[Buffer], binding: Binding, watch: Watch | None) -> Pending:
+        """The arrays of a run, not evaluated where the mode allows it."""
+        self._prepare()
+        key = self._key(binding)
+        if key not in self._checked:
+            self.plans.check_room(binding)
+            self._checked[key] = None
+        if self.traces is not None and watch is None and self.traces.may(key):
+            device = [x if isinstance(x, mx.array) else to_mlx(x) for x in inputs]
+            try:
+                return self._call(self._trace(key, binding), device)
+            except Untraceable as e:
+                self.traces.give_up(key)
+                self.notes.append(f"mlx: sizes {dict(binding)} run in the mode lazy: {e}")
+        return self._walk(inputs, binding, watch)
+
+    def _walk(self, inputs: Sequence[Buffer], binding: Binding, watch: Watch | None) -> Pending:
+        run = Run(self.plans, self.leaves, self._packed, watch=watch,
+                  eager=self.mode == "eager" or watch is not None)
+        frame = Frame(binding)
+        self._give(frame, inputs, self._weights)
+        return Pending(run.graph(self.graph, frame), run.faults)
+
+    def _give(self, frame: Frame, inputs: Sequence[Buffer], weights: Mapping[Value, mx.array]
+              ) -> None:
+        """Inputs and parameters; the host keeps what MLX does not hold."""
+        for v, array in self._host.items():
+            frame.put(v, cast(Array, array))
+        frame.device.update(weights)
+        for v, x in zip(self.graph.inputs, inputs, strict=True):
+            frame.put(v, x)
+
+    # Traces
+
+    def _trace(self, key: tuple[int, ...], binding: Binding) -> Trace:
+        assert self.traces is not None
+        if (found := self.traces.find(key)) is None:
+            found = self.traces.add(key, Trace(lambda *a: self._body(binding, *a)))
+        return found
+
+    def _body(self, binding: Binding, trace: Trace, inputs: Sequence[mx.array],
+              weights: Sequence[mx.array], packed: Sequence[mx.array]) -> list[mx.array]:
+        """What MLX traces: outputs and checks as functions of inputs and parameters."""
+        run = Run(self.plans, self.leaves, dict(zip(self._packs, packed, strict=True)),
+                  tracing=True)
+        frame = Frame(dict(binding))
+        self._give(frame, inputs, dict(zip(self._plain, weights, strict=True)))
+        out = run.graph(self.graph, frame)
+        return trace.record(out, run.faults)
+
+    def _call(self, trace: Trace, inputs: Sequence[mx.array]) -> Pending:
+        weights = [self._weights[v] for v in self._plain]
+        packed = [self._packed[k] for k in self._packs]
+        outputs, faults = trace(inputs, weights, packed)
+        return Pending(outputs, faults)
+
+    def _finish(self, pending: Pending, kept: Collection[int]) -> Sequence[Buffer]:
+        evaluate(pending.arrays())
+        for f in pending.faults:
+            f.check()
+        return [self._output(i, x, i in kept) for i, x in enumerate(pending.outputs)]
+
+    def _output(self, i: int, x: Held, keep: bool) -> Buffer:
+        if isinstance(x, mx.array):
+            return x if keep else to_numpy(x, self.graph.outputs[i].dtype)
+        if keep and not isinstance(x, Encoded) and self.graph.outputs[i].dtype in HELD:
+            return to_mlx(x)
+        return x
+
+
+class MlxStorage:
+    """MLX arrays that stay on the device between runs."""
+
+    def put(self, array: Array) -> mx.array:
+        """A copy on the device."""
+        return owner().call(self._put, array)
+
+    def _put(self, array: Array) -> mx.array:
+        out = to_mlx(array)
+        evaluate([out])
+        return out
+
+    def get(self, buffer: mx.array) -> Array:
+        """A copy on the host, in the dtype that MLX holds."""
+        from .arrays import OURS
+
+        return owner().call(to_numpy, buffer, OURS[buffer.dtype])
+
+    def rows(self, buffer: mx.array, axis: int, count: int) -> mx.array:
+        """The first rows along an axis."""
+        return owner().call(lambda: buffer[(slice(None),) * axis + (slice(0, count),)])
+
+    def write(self, buffer: mx.array, axis: int, start: int, rows: mx.array) -> mx.array:
+        """A buffer with other rows at `start`."""
+        return owner().call(self._write, buffer, axis, start, rows)
+
+    def _write(self, buffer: mx.array, axis: int, start: int, rows: mx.array) -> mx.array:
+        at = mx.array([start], dtype=mx.int32)
+        out = mx.slice_update(buffer, rows, at, (axis,))
+        evaluate([out])
+        return out

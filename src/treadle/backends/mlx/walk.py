@@ -1,0 +1,231 @@
+"""Running steps one after another: building MLX's graph, or evaluating as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import mlx.core as mx
+import numpy as np
+
+from ...declare import evaluate as interpreter
+from ...declare.arrays import Array, Encoded
+from ...declare.evaluate import Binding, Watch
+from ...errors import OperatorError, RunError, TreadleError
+from ...ir.graph import Graph, Node, Value
+from .arrays import to_mlx, to_numpy
+from .lowering import Fault, Untraceable, fault_of, where
+from .plan import Leaves, Packed, Plans, Step, empty_like
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Held: TypeAlias = "mx.array | Array | Encoded"
+
+
+class Frame:
+    """The values of one run of a graph; a region reads those of the frame around it."""
+
+    __slots__ = ("binding", "device", "host", "outer")
+
+    def __init__(self, binding: Binding, outer: Frame | None = None) -> None:
+        self.binding, self.outer = binding, outer
+        self.device: dict[Value, mx.array] = {}
+        self.host: dict[Value, Array] = {}
+
+    def put(self, v: Value, held: Held) -> None:
+        """Give a value."""
+        if isinstance(held, mx.array):
+            self.device[v] = held
+        else:
+            self.host[v] = cast(Array, held)
+
+    def holder(self, v: Value) -> Frame:
+        """The innermost frame that has a value."""
+        frame: Frame | None = self
+        while frame is not None:
+            if v in frame.device or v in frame.host:
+                return frame
+            frame = frame.outer
+        raise KeyError(v)
+
+    def drop(self, values: Iterable[Value]) -> None:
+        """Forget values of this frame."""
+        for v in values:
+            self.device.pop(v, None)
+            self.host.pop(v, None)
+
+
+@dataclass(eq=False)
+class Run:
+    """One run: its mode, the checks that it collects, the packed parameters.
+
+    `eager` evaluates after every step. `tracing` means that arrays have no values.
+    """
+
+    plans: Plans
+    leaves: Leaves
+    packed: Mapping[Packed, mx.array]
+    eager: bool = False
+    tracing: bool = False
+    watch: Watch | None = None
+    faults: list[Fault] = field(default_factory=list[Fault])
+    leaf_ids: set[int] = field(default_factory=set[int])
+
+    def graph(self, graph: Graph, frame: Frame) -> list[Held]:
+        """Run the steps of a graph whose inputs the frame has."""
+        for step in self.plans.of(graph):
+            self._step(step, frame)
+            if self.watch is not None:
+                self.watch(step.node, [self.host(v, frame) for v in step.node.outputs])
+            frame.drop(step.dead)
+        return [self._held(v, frame) for v in graph.outputs]
+
+    def _held(self, v: Value, frame: Frame) -> Held:
+        found = frame.holder(v)
+        return found.device[v] if v in found.device else found.host[v]
+
+    def device(self, v: Value, frame: Frame) -> mx.array:
+        """A value as an MLX array."""
+        found = frame.holder(v)
+        if (held := found.device.get(v)) is None:
+            array = found.host[v]
+            held = self.leaves.device(array) if id(array) in self.leaf_ids else to_mlx(array)
+            if id(array) not in self.leaf_ids:
+                found.device[v] = held
+        return held
+
+    def host(self, v: Value, frame: Frame) -> Array:
+        """A value as a NumPy array; what is not evaluated yet is now."""
+        found = frame.holder(v)
+        if (held := found.host.get(v)) is None:
+            if self.tracing:
+                raise Untraceable(f"the value of {v!r} is needed on the host")
+            held = found.host[v] = self.numpy(found.device[v], v)
+        return held
+
+    def numpy(self, x: mx.array, v: Value) -> Array:
+        """An array evaluated and copied, once no check has failed."""
+        self.evaluate([x])
+        return to_numpy(x, v.dtype)
+
+    def evaluate(self, arrays: Sequence[mx.array]) -> None:
+        """Evaluate arrays and the checks so far; a failure leaves no values behind."""
+        faults, self.faults = self.faults, []
+        evaluate([*arrays, *[f.state for f in faults]])
+        for f in faults:
+            f.check()
+
+    def _step(self, step: Step, frame: Frame) -> None:
+        if step.how == "leaf":
+            self._leaf(step, frame)
+        elif step.how == "host":
+            self._host(step, frame)
+        else:
+            self._native(step, frame)
+        if step.inner.makes:
+            shapes = [self._held(v, frame) for v in step.node.outputs]
+            interpreter.bind_shapes([v.type for v in step.node.outputs],
+                                    cast("list[Array]", shapes), frame.binding)
+
+    def _leaf(self, step: Step, frame: Frame) -> None:
+        inputs = {v: self._shaped(v, frame) for v in step.node.inputs}
+        out = self.leaves.host(step, inputs, frame.binding)
+        self.leaf_ids.update(map(id, out))
+        for v, array in zip(step.node.outputs, out, strict=True):
+            frame.put(v, array)
+
+    def _shaped(self, v: Value, frame: Frame) -> Array:
+        """A leaf's value, or an array without storage of the size of another value."""
+        found = frame.holder(v)
+        if v in found.host:
+            return found.host[v]
+        return np.broadcast_to(np.False_, tuple(found.device[v].shape))
+
+    def _host(self, step: Step, frame: Frame) -> None:
+        env = {v: self.host(v, frame) for v in dict.fromkeys(step.node.uses())}
+        out = interpreter.perform(step.inner, env, frame.binding)
+        for v, array in zip(step.node.outputs, out, strict=True):
+            frame.put(v, array)
+
+    def _native(self, step: Step, frame: Frame) -> None:
+        node, low = step.node, step.lowering
+        assert low is not None
+        arrays = [self._operand(step, i, v, frame) for i, v in enumerate(node.inputs)]
+        if not low.empty and step.op.kind not in ("elementwise", "view") and empty_like(arrays):
+            if self.tracing:
+                raise Untraceable(f"{node.op} has an operand without elements")
+            self._host(step, frame)
+            return
+        split, call = step.split, StepCall(self, node, frame)
+        named = dict(zip(node.keys, arrays[split:], strict=True))
+        try:
+            out = low.kernel(call, *step.op.group(arrays[:split]), **named,
+                             **step.attrs(frame.binding))
+            many = list(out) if isinstance(out, list | tuple) else [cast(mx.array, out)]
+            if self.eager:
+                self.evaluate(many)
+        except (TreadleError, Untraceable) as e:
+            raise _located(node, e) from None
+        except (ValueError, RuntimeError, IndexError, TypeError, OverflowError, MemoryError) as e:
+            raise RunError(f"{where(node)}: MLX: {e}") from e
+        for v, x in zip(node.outputs, many, strict=True):
+            frame.put(v, x)
+
+    def _operand(self, step: Step, i: int, v: Value, frame: Frame) -> mx.array:
+        if (key := step.packed.get(i)) is None:
+            return self.device(v, frame)
+        if (found := self.packed.get(key)) is not None:
+            return found
+        return key[1](self.device(v, frame))
+
+
+def _located(node: Node, e: BaseException) -> BaseException:
+    """An operator's error with its node; errors that name theirs stay as they are."""
+    if isinstance(e, OperatorError):
+        return RunError(f"{where(node)}: {e.message}", hint=e.hint)
+    return e
+
+
+def evaluate(arrays: Sequence[mx.array]) -> None:
+    """Evaluate; after a failure nobody reads the arrays again: MLX would give zeros."""
+    try:
+        mx.eval(*arrays)
+    except (RuntimeError, ValueError, MemoryError) as e:
+        raise RunError(f"MLX failed to evaluate the graph: {e}",
+                       hint="the mode 'eager' names the operator") from None
+
+
+class StepCall:
+    """What a kernel may ask of the run."""
+
+    __slots__ = ("frame", "node", "run", "tracing")
+
+    def __init__(self, run: Run, node: Node, frame: Frame) -> None:
+        self.run, self.node, self.frame, self.tracing = run, node, frame, run.tracing
+
+    def fault(self, bad: mx.array, value: mx.array, text: Callable[[int], str]) -> None:
+        """Fail the run where `bad` holds."""
+        if bad.size:
+            self.run.faults.append(fault_of(self.node, bad, value, text))
+
+    def region(self, name: str, arrays: Sequence[mx.array]) -> list[mx.array]:
+        """A region's outputs on the device."""
+        region, binding = self.node.regions[name], dict(self.frame.binding)
+        frame = Frame(binding, self.frame)
+        for v, x in zip(region.inputs, arrays, strict=True):
+            frame.put(v, x)
+        interpreter.bind_shapes([v.type for v in region.inputs], cast("list[Array]", arrays),
+                                binding)
+        self.run.graph(region, frame)
+        return [self.run.device(v, frame) for v in region.outputs]
+
+    def read(self, x: mx.array) -> Any:  # noqa: ANN401 - a Python number
+        """The one element of x."""
+        if self.tracing:
+            raise Untraceable(f"{self.node.op} needs a value that only a run gives")
+        self.run.evaluate([x])
+        return x.item()
+
+
