@@ -96,6 +96,35 @@ class Finish:
 _FIXED = [Argument("c", PTR), *(Argument(n, I64) for n in ("rows", "ldc", "left", "row", "column"))]
 
 
+_ABREAST = 2
+"""Rows of a tile in flight together."""
+
+
+class _Writer:
+    """Writes the work on some rows."""
+
+    def __init__(self, f: Function, finish: Finish, args: dict[str, Value], operands: Operands,
+                 masks: Sequence[Value | None]) -> None:
+        self.f, self.finish, self.args, self.operands, self.masks = f, finish, args, operands, masks
+
+    def rows(self, rows: Sequence[Value]) -> None:
+        """Load, transform and store every vector of the rows."""
+        f, c, lanes, epilogue = self.f, self.finish.c, self.finish.lanes, self.finish.epilogue
+        kind, line = self.finish.accumulator.vector(lanes), self.operands.line
+        for row in rows:
+            start = f.address(self.args["c"], row * line, c)
+            for j, mask in enumerate(self.masks):
+                place = f.address(start, j * lanes, c)
+                value = f.load(kind, place) if mask is None else f.masked_load(kind, place, mask)
+                where = Place(self.args["row"] + row, self.args["column"] + j * lanes)
+                value = epilogue.emit(f, value, self.operands.at(row, j), where)
+                value = f.convert(value, c)
+                if mask is None:
+                    f.store(value, place)
+                else:
+                    f.masked_store(value, place, mask)
+
+
 def emit_finish(module: Module, finish: Finish) -> Function:
     """The function `(c, rows, ldc, left, row, column, operands..)`, made once per module."""
     if finish.name in module.functions:
@@ -103,23 +132,18 @@ def emit_finish(module: Module, finish: Finish) -> Function:
     epilogue = finish.epilogue
     f = module.function(finish.name, VOID, [*_FIXED, *operand_arguments(epilogue)])
     args = {p.name: v for p, v in zip(f.parameters, f.args, strict=True)}
-    lanes, kind = finish.lanes, finish.accumulator.vector(finish.lanes)
+    lanes = finish.lanes
     masks = [f.tail_mask(args["left"] - j * lanes, lanes) if finish.masked else None
              for j in range(finish.vectors)]
     line: Index = args["ldc"] if finish.ldc is None else finish.ldc
     operands = Operands(f, epilogue, args, line, lanes, finish.accumulator, masks.__getitem__)
     operands.share(finish.vectors)
-    with f.loop(0, args["rows"]) as row:
-        at = f.address(args["c"], row.index * line, finish.c)
-        for j, mask in enumerate(masks):
-            place = f.address(at, j * lanes, finish.c)
-            value = f.load(kind, place) if mask is None else f.masked_load(kind, place, mask)
-            where = Place(args["row"] + row.index, args["column"] + j * lanes)
-            value = f.convert(epilogue.emit(f, value, operands.at(row.index, j), where), finish.c)
-            if mask is None:
-                f.store(value, place)
-            else:
-                f.masked_store(value, place, mask)
+    writer = _Writer(f, finish, args, operands, masks)
+    whole = args["rows"] & -_ABREAST
+    with f.loop(0, whole, _ABREAST) as at:
+        writer.rows([at.index + u for u in range(_ABREAST)])
+    with f.loop(whole, args["rows"]) as at:
+        writer.rows([at.index])
     f.give()
     return f
 

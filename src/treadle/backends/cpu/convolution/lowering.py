@@ -12,12 +12,14 @@ from ....codegen.llvm.target import host
 from ....declare.arrays import Array
 from ....declare.scalar import var
 from ....errors import Declined
+from ....ir.dims import Size
 from ....ir.graph import Node
 from ....ir.graph import Value as GraphValue
-from ....ir.types import Shape
-from ....memory.views import View
+from ....ir.types import Shape, count
+from ....memory.views import View, reshape
 from ..contraction import Epilogue, ExtraOperand
 from ..lowered import Lowered, Packed, Word
+from ..products import Product
 from ..tails import Tail, element_of, laid, lies_as
 from .geometry import Sizes, by_rows, copied, element, merge, windows
 from .kernel import emit_convolution
@@ -89,6 +91,8 @@ def convolution(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fi
     x, w, y, kind = ins[0], ins[1], outs[0], element(ins[0])
     shape, groups = known_shape(w), cast(int, node.attrs["groups"])
     tail = tail_of(tail, bias_of(node, ins, shape[0], before), y.shape)
+    if groups == 1 and (found := _single(node, x, w, y)) is not None:
+        return [*before, *Product(*found, fixed, tail).lower()]
     x, sizes = by_rows(x, before), Sizes()
     made = windows(node, shape[2:], x, y.shape, sizes)
     epilogue, extras = epilogue_of(tail, y, sizes)
@@ -103,6 +107,19 @@ def convolution(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fi
                     strides=(w.strides[0] * spec.filters, *w.strides))
     spec, weights = weights_of(split, len(shape) - 2, spec, fixed, before)
     return [*before, call(spec, sizes, x, weights, y, extras)]
+
+
+def _single(node: Node, x: View, w: View, y: View) -> tuple[View, View, View] | None:
+    """The matrices of a convolution whose only window is all of x, if it is one."""
+    moved = any(p != 0 for p in cast("tuple[Size, ...]", node.attrs["pads"]))
+    if moved or x.shape[2:] != w.shape[2:] or any(n != 1 for n in y.shape[2:]):
+        return None
+    depth = count(w.shape[1:])
+    a, b = reshape(x, (x.shape[0], depth)), reshape(w, (w.shape[0], depth))
+    c = reshape(y, y.shape[:2])
+    if a is None or b is None or c is None:
+        return None
+    return a, replace(b, shape=b.shape[::-1], strides=b.strides[::-1]), c
 
 
 def depthwise(x: View, w: View, y: View, extras: Sequence[View], made: Sequence[Window],
