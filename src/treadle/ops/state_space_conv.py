@@ -26,6 +26,16 @@ def _by_channel(x: Value) -> Value:
     return transpose(flat, perm=(0, 2, 1))
 
 
+def _line(r: CausalConv, x: Value, past: Value | None) -> tuple[Value, Value]:
+    """The input and what stands before it, channels first."""
+    if past is not None and r.window:
+        past = reshape(narrow(past, axis=0, start=r.window - 1, length=1), shape=past.shape[1:])
+    rows = _by_channel(x) if r.channels_last else x
+    if past is None:
+        return rows, zeros(x.type.with_(shape=(*rows.shape[:2], r.state_length)))
+    return rows, _by_channel(past) if r.channels_last else past
+
+
 def _slot(line: Value, end: Size, length: Size) -> Value:
     return narrow(line, axis=2, start=end, length=length)
 
@@ -71,29 +81,20 @@ def causal_conv_with_state(x: Value, weight: Value, *, bias: Value | None = None
                    None if past is None else past.type, activation, dilation, channels_last,
                    state_window)
     refuse(r)
-    if past is not None and state_window:
-        past = reshape(narrow(past, axis=0, start=state_window - 1, length=1),
-                       shape=past.shape[1:])
-    rows, before = (_by_channel(v) if channels_last and v is not None else v for v in (x, past))
-    assert rows is not None
-    n, channels, steps = rows.shape
-    reach = r.state_length
-    if before is None:
-        before = zeros(rows.type.with_(shape=(n, channels, reach)))
-    line = concat([before, rows], axis=2)
+    rows, before = _line(r, x, past)
+    line, (n, _, steps) = concat([before, rows], axis=2), rows.shape
     assert isinstance(groups := weight.shape[0], int)
     y = conv(wide(line), wide(weight), bias=None if bias is None else wide(bias),
              dilations=(dilation,), pads=(0, 1), groups=groups)
     y = narrow(y, axis=2, start=0, length=steps)  # one more position, so that none is possible
     y = cast_value(y if activation == "none" else silu(y), x.dtype)
 
-    def laid(v: Value, size: Size) -> Value:
+    def laid(v: Value) -> Value:
         if not channels_last:
             return v
-        return reshape(transpose(v, perm=(0, 2, 1)), shape=(n, size, *x.shape[2:]))
+        return reshape(transpose(v, perm=(0, 2, 1)), shape=(n, v.shape[2], *x.shape[2:]))
 
+    states = [laid(s) for s in _window(line, steps, r.state_length, max(state_window, 1))]
     if not state_window:
-        return laid(y, steps), laid(_slot(line, steps, reach), reach)
-    slots = [unsqueeze(laid(s, reach), axes=(0,))
-             for s in _window(line, steps, reach, state_window)]
-    return laid(y, steps), concat(slots, axis=0)
+        return laid(y), states[0]
+    return laid(y), concat([unsqueeze(s, axes=(0,)) for s in states], axis=0)
