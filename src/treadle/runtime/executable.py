@@ -64,7 +64,8 @@ class Executable:
             call, arrays = ready
             with line.lock:
                 return dict(zip(self._calls.outputs, call(arrays), strict=True))
-        return self.run(self._states.asked.arrange(args, named), out=out)
+        arrays = self._states.asked.arrange(args, named)
+        return line.run(lambda: self._run(arrays, out, None))
 
     def run(self, arrays: Sequence[Array], *, out: Mapping[str, Array] | None = None,
             watch: Watch | None = None) -> Outputs:

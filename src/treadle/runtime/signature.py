@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,24 @@ class Signature:
 
     inputs: tuple[Leaf, ...]
     outputs: tuple[Leaf, ...]
+    _plain: tuple[tuple[int | str, ...], ...] | None = field(init=False, compare=False, repr=False)
+    _limits: tuple[tuple[str, int], ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        sizes = [size for leaf in self.inputs for size in leaf.shape or ()]
+        object.__setattr__(self, "_limits", tuple(dict.fromkeys(
+            [x for size in sizes for x in limits(size)])))
+        object.__setattr__(self, "_plain", self._simple())
+
+    def _simple(self) -> tuple[tuple[int | str, ...], ...] | None:
+        """Numbers and names of every input's axes, or None where some are neither."""
+        found: list[tuple[int | str, ...]] = []
+        for leaf in self.inputs:
+            named = [n if isinstance(n, int) else symbol_name(n) for n in leaf.shape or ()]
+            if leaf.shape is None or leaf.dtype.sort == "host" or None in named:
+                return None
+            found.append(tuple([n for n in named if n is not None]))
+        return tuple(found)
 
     def __str__(self) -> str:
         return (f"({', '.join(map(str, self.inputs))}) -> "
@@ -58,6 +76,8 @@ class Signature:
 
     def bind(self, arrays: Sequence[Array]) -> dict[str, int]:
         """The sizes that the arrays give to symbols; a disagreement names both inputs."""
+        if (quick := self._quick(arrays)) is not None:
+            return quick
         found: dict[str, int] = {}
         source: dict[str, str] = {}
         for leaf, array in zip(self.inputs, arrays, strict=True):
@@ -76,6 +96,22 @@ class Signature:
                 source.setdefault(name, leaf.name)
         self._check_limits(found)
         self._check_shapes(arrays, found)
+        return found
+
+    def _quick(self, arrays: Sequence[Array]) -> dict[str, int] | None:
+        """The same if nothing needs arithmetic and nothing is wrong, else None."""
+        if self._plain is None:
+            return None
+        found: dict[str, int] = {}
+        for sizes, array in zip(self._plain, arrays, strict=True):
+            shape = array.shape
+            if len(shape) != len(sizes):
+                return None
+            for size, n in zip(sizes, shape, strict=True):
+                if size != n and (size.__class__ is int or found.setdefault(size, n) != n):  # type: ignore[arg-type]
+                    return None
+        if any(found[name] > most for name, most in self._limits):
+            return None
         return found
 
     def _check_limits(self, binding: Mapping[str, int]) -> None:

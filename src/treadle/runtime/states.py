@@ -12,7 +12,7 @@ from ..backends.base import Buffer, Program
 from ..declare.arrays import Array, np_dtype
 from ..declare.evaluate import Watch
 from ..errors import BindingError
-from ..ir.dims import evaluate, symbols
+from ..ir.dims import Size, evaluate, symbols
 from .line import Line
 from .resident import Feed, Resident
 from .results import Outputs, deliver
@@ -102,10 +102,16 @@ class States:
                given: Mapping[str, Array]) -> Spans:
         """Where outputs go, for those whose shapes are known before the run."""
         found: Spans = {}
+        known: dict[Size, int | None] = {}
         for resident, rule in rules:
             sizes = self.signature.outputs[rule.output].shape
-            if sizes is not None and all(s in binding for n in sizes for s in symbols(n)):
-                shape = [evaluate(n, binding) for n in sizes]
+            if sizes is None:
+                continue
+            for n in sizes:
+                if n not in known:
+                    known[n] = _number(n, binding)
+            shape = [m for n in sizes if (m := known[n]) is not None]
+            if len(shape) == len(sizes):
                 found[resident] = resident.span(rule, shape, given)
         return found
 
@@ -130,6 +136,11 @@ class States:
         """What stays on the device, and how."""
         self.program(plain)
         return [f"{r!r}: {r.grant.reason}" for r in self.held.values()]
+
+
+def _number(size: Size, binding: Mapping[str, int]) -> int | None:
+    """What a size is before the run, or None if only the run tells."""
+    return evaluate(size, binding) if all(s in binding for s in symbols(size)) else None
 
 
 def initial(leaf: Leaf, value: Any, shape: Sequence[int] | None, capacity: int | None) -> Array:  # noqa: ANN401 - arrays of any library

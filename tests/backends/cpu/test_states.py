@@ -8,9 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import treadle
+from tests.onnx.build import F32 as F32_ONNX
+from tests.onnx.build import model, node
 from tests.runtime.surface import compiled, names, random
 from treadle.backends.cpu import assembly
+from treadle.backends.cpu.lowered import Packed
 from treadle.backends.cpu.plan import Planner
+from treadle.backends.cpu.program import CpuProgram
 from treadle.declare.opdef import cast_value
 from treadle.errors import RunError
 from treadle.ir.graph import Value
@@ -199,3 +204,26 @@ def test_one_plan_serves_many_lengths(name: str, monkeypatch: pytest.MonkeyPatch
         assert state.length == n + 3
     np.testing.assert_array_equal(state.read(), content[:state.length])
     assert len(planned) == (5 if reason == "one plan" else len(planned))
+
+
+def test_packed_parameters_are_shared() -> None:
+    """Executables of one model, clones, and those that share parameters pack once."""
+    proto = model([node("MatMul", ["x", "w"], ["y"])], [("x", F32_ONNX, ["n", 64])],
+                  [("y", F32_ONNX, None)], weights={"w": random(64, 64)})
+    loaded = treadle.load(proto)
+
+    def packed(exe: Executable) -> list[int]:
+        program = exe._program  # noqa: SLF001
+        assert isinstance(program, CpuProgram)
+        return [id(a) for b, a in program.held.items() if isinstance(b, Packed)]
+
+    one, two = (loaded.compile("cpu", freeze=False) for _ in range(2))
+    assert isinstance(one, Executable) and isinstance(two, Executable)
+    assert packed(one) == packed(two) == packed(one.clone()) and packed(one)
+    before, x = packed(two), random(3, 64)
+    one.set_param("w", 2 * random(64, 64))
+    assert packed(one) != before and packed(two) == before
+    np.testing.assert_allclose(two(x)["y"], x @ random(64, 64), rtol=1e-4, atol=1e-4)
+    two.share_params(one)
+    assert packed(two) == packed(one)
+    np.testing.assert_allclose(two(x)["y"], 2 * (x @ random(64, 64)), rtol=1e-4, atol=1e-4)

@@ -24,6 +24,7 @@ from .addresses import address, array_at, solid
 from .assembly import Assembled, Assembler, HostStep, RepeatStep
 from .direct import Direct
 from .lowered import Packed
+from .packs import Shared, packs, shared
 from .plan import Base, Bytes, Plan, Planner, Segment, bound, leaf, place, read
 from .run import Run
 from .states import Residents, replaced, reserved
@@ -51,9 +52,8 @@ class CpuProgram:
         self.addresses: dict[Base, int] = {}
         self.version = 0
         self._by_name = {v.name: v for v in graph.params}
-        self._packed = [w for s in self.whole.stages for step in s.steps if not isinstance(
-            step, HostStep) for c in step.calls() for w in c.lowered.words
-            if isinstance(w, Packed)]
+        self._packed = packs(self.whole)
+        self._shared: dict[Packed, Shared] = {}
         for v in graph.params:
             self._hold(v, params[v.name])
         self._prepare()
@@ -76,6 +76,7 @@ class CpuProgram:
         """Another program with the same code and, until they are replaced, parameters."""
         made = copy.copy(self)
         made.held, made.addresses = dict(self.held), dict(self.addresses)
+        made._shared = dict(self._shared)
         made.regions = {g: p.clone() for g, p in self.regions.items()}
         made._renew()
         return made
@@ -131,8 +132,9 @@ class CpuProgram:
 
     def _pack(self, packed: Packed) -> None:
         base = packed.view.base
-        view = array_at(self.held[base], place(packed.view, {}), base)
-        self._keep(packed, cast(Array, packed.pack(view)))
+        self._shared[packed] = made = shared(packed, self._packed[packed], self.held[base],
+                                             place(packed.view, {}))
+        self._keep(packed, made.data)
 
     def set_param(self, name: str, array: Data) -> None:
         """Replace a parameter between runs; packed forms are made again."""
@@ -202,9 +204,7 @@ class CpuProgram:
         run.arrays.update(zip(self.graph.inputs, map(solid, inputs), strict=True))
         for at in range(len(self.stages)):
             run.stage(at, self.plan(at, binding))
-        there = self.residents.in_place
-        found = run.outputs()
-        return [None if i in there else a for i, a in enumerate(found)] if there else found
+        return run.outputs()
 
     def direct(self, binding: Binding) -> Call | None:
         """A quicker way to run row-major inputs under a binding; None with steps on the host."""

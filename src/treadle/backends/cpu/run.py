@@ -151,12 +151,15 @@ class Run:
             return base
         return array_at(base, place(view, self.binding), view.base)
 
-    def outputs(self) -> list[Array]:
-        """The outputs; those that later runs overwrite are copied."""
+    def outputs(self) -> list[Array | None]:
+        """The outputs; those that later runs overwrite are copied, None is in place already."""
         self._watched(None)
-        out: list[Array] = []
-        for v, how in self.program.results:
-            if how == "own":
+        out: list[Array | None] = []
+        there = self.program.residents.in_place
+        for i, (v, how) in enumerate(self.program.results):
+            if i in there:
+                array = None
+            elif how == "own":
                 array = self.find(v)
             elif how == "whole":
                 array = self.find(self.views[v].base).reshape(bound(v, self.binding))
