@@ -11,8 +11,8 @@ from ....ir.graph import Value
 from ....ir.types import BOOL, DTYPES, I64
 from ....ops.attention import attention, attention_scores
 from ....ops.compare import gt
-from ....ops.movement import concat, expand, reshape, transpose
-from ....ops.positions import kv_append, rope
+from ....ops.movement import concat, reshape, transpose
+from ....ops.positions import rope
 from ..context import Context
 from ..reading import dtype_of
 from ..registry import importer
@@ -130,18 +130,6 @@ def rotary_embedding(ctx: Context, x: Value, cos: Value, sin: Value, positions: 
     return rope(x, cos, sin, positions=positions, n_rot=rotary_embedding_dim,
                 interleaved=bool(interleaved), heads=num_heads,
                 layout="packed" if x.type.rank == 3 else "nhsd")
-
-
-@importer("TensorScatter", since=24)
-def tensor_scatter(ctx: Context, cache: Value, update: Value, at: Value | None, *,
-                   axis: int = -2, mode: str = "linear") -> Value:
-    """A cache with an update written at each batch entry's own position, 0 without one."""
-    if mode not in ("linear", "circular"):
-        raise Declined(f"TensorScatter with mode={mode!r}")
-    if at is None:
-        at = expand(full_value(0, I64), shape=cache.shape[:1])
-    return kv_append(cache, update, at, axis=axis,
-                     mode="linear" if mode == "linear" else "circular")
 
 
 __all__ = ["merge_heads", "right_aligned", "split_heads"]

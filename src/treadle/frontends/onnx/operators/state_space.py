@@ -1,4 +1,4 @@
-"""State-space operators of the standard (opset 27) and of com.microsoft.
+"""Caches and state spaces of the standard (opset 24 and 27) and of com.microsoft.
 
 What a node may look like is said by `ops.state_rules`, which this module asks under ONNX's names.
 """
@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....declare.opdef import cast_value, wide
+from ....declare.opdef import cast_value, full_value, wide
 from ....errors import Declined
 from ....ir.graph import Value
-from ....ir.types import TensorType
+from ....ir.types import I64, TensorType
 from ....ops.activations import sigmoid
 from ....ops.contract import matmul
+from ....ops.movement import expand
+from ....ops.positions import kv_append
 from ....ops.state_rules import (
     DELTA,
     GATED,
     AttentionGate,
+    CacheUpdate,
     CausalConv,
     GatedAdd,
     GatedNorm,
@@ -39,6 +42,17 @@ def _admit(op: str, request: Request) -> None:
     """Decline with the sentence of the first rule that the node breaks."""
     if why := problem(request):
         raise Declined(f"{op}: {why}")
+
+
+@importer("TensorScatter", since=24)
+def tensor_scatter(ctx: Context, cache: Value, update: Value, at: Value | None, *,
+                   axis: int = -2, mode: str = "linear") -> Value:
+    """A cache with an update written at each batch entry's own position, 0 without one."""
+    _admit("TensorScatter", CacheUpdate(cache.type, update.type, _type(at), axis, mode))
+    if at is None:
+        at = expand(full_value(0, I64), shape=cache.shape[:1])
+    return kv_append(cache, update, at, axis=axis,
+                     mode="linear" if mode == "linear" else "circular")
 
 
 def _attend(q: Value, k: Value, v: Value, past: Value | None, gates: tuple[Value | None, ...],
