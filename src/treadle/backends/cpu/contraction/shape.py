@@ -14,6 +14,10 @@ _BLOCK_ROWS, _FEW_ROWS = 192, 24
 """Rows of a block: they share each panel of B. Fewer where a copy of all their A is needed."""
 _PAGE = 4096
 """Addresses this far apart share a set of the first-level cache."""
+_WAYS = 8
+"""Lines of one set of a first-level cache."""
+_STAGED_FOR = 12
+"""Panels for which a chunk is worth copying its A."""
 _CHUNK_WORK = 1 << 20
 """Multiply-adds that make a chunk worth claiming."""
 _MOST_CHUNKS = 256
@@ -38,7 +42,9 @@ def chunks_for(spec: Matmul, tile: Tile, sizes: Mapping[str, int]) -> int:
     batch = 1
     for axis in spec.batch:
         batch *= _known(axis.extent, sizes)
-    units = batch * -(-n // tile.columns) * max(1, m // 96)
+    panels = -(-n // tile.columns)
+    parts = -(-panels // _STAGED_FOR) if _stages(spec, tile) else panels
+    units = batch * parts * max(1, m // 96)
     work = batch * max(m, _BOUND_ROWS) * n * k
     return max(1, min(units, work // _CHUNK_WORK, _MOST_CHUNKS))
 
@@ -77,14 +83,18 @@ class Shape:
         if isinstance(spec.k, int) and not spec.integer:
             blocks = depth_blocks(spec, target, self.tile)
             self.depths = [Depth(at, size, at == 0, at == blocks[-1][0]) for at, size in blocks]
-        self.stages = (spec.a != spec.accumulator or spec.prologue is not None
-                       or _collides(spec, self.tile))
+        self.stages = _stages(spec, self.tile)
         few = self.stages and self.open_depth
         self.block_tiles = max(1, (_FEW_ROWS if few else _BLOCK_ROWS) // self.tile.rows)
 
 
+def _stages(spec: Matmul, tile: Tile) -> bool:
+    """Whether blocks of A are copied first: to convert them, or to lie better."""
+    return (spec.a != spec.accumulator or spec.prologue is not None or _collides(spec, tile))
+
+
 def _collides(spec: Matmul, tile: Tile) -> bool:
-    """Whether the lines of A that a tile reads together fall into the same few cache sets."""
-    several = not isinstance(spec.m, int) or spec.m > tile.rows
+    """Whether the lines of A that a tile reads together are more than a cache set can hold."""
+    several = tile.rows > _WAYS and (not isinstance(spec.m, int) or spec.m > tile.rows)
     line = spec.row_a
     return several and isinstance(line, int) and line > 0 and line * spec.a.size % _PAGE == 0
