@@ -839,9 +839,10 @@ def full(
 
 
 def fused(operands: Sequence[H], /, *, body: Callable[..., object]) -> H | tuple[H, ...]:
-    """`body(*operands)`: elementwise operators and folds over the same axes of one shape.
+    """`body(*operands)`: what one kernel computes.
 
-    Fusion makes it; the body says what it computes.
+    Either elementwise operators and folds over the same axes of one shape, or a product or
+    convolution and elementwise operators of its result. Fusion makes it.
     """
 
 
