@@ -38,12 +38,31 @@ def _recurrent(node: Node) -> Size:
     return 2 * x[0] * x[1] * (count(w) + count(r))
 
 
+def _linear_attention(node: Node) -> Size:
+    """What the recurrence does, token by token, whatever form it is computed in."""
+    shapes, (q_heads, heads) = [v.type.shape for v in node.inputs], (
+        cast(int, node.attrs[k]) for k in ("q_heads", "kv_heads"))
+    n, t, dk, dv = *shapes[0][:2], shapes[0][2] // q_heads, shapes[2][2] // heads
+    each = 2 + ("decay" in node.keys) + 2 * ("beta" in node.keys)
+    return n * t * dk * dv * (heads * each + 2 * max(q_heads, heads))
+
+
+def _causal_conv(node: Node) -> Size:
+    return 2 * count(node.inputs[0].type.shape) * node.inputs[1].type.shape[2]
+
+
+def _selective_scan(node: Node) -> Size:
+    """A product and a function call for the decay, then h and y."""
+    return count(node.inputs[0].type.shape) * (node.inputs[2].type.shape[1] * 7 + 1)
+
+
 FLOPS: dict[str, Callable[[Node], Size]] = {
     "matmul": _matmul, "matmul_integer": _matmul, "grouped_matmul": _matmul,
     "dot_general": _dot_general, "conv": _conv, "convolution": _conv,
     "conv_transpose": _conv_transpose, "transposed_convolution": _conv_transpose,
     "lstm": _recurrent, "gru": _recurrent, "rnn": _recurrent,
-    "dynamic_quantized_lstm": _recurrent}
+    "dynamic_quantized_lstm": _recurrent, "linear_attention": _linear_attention,
+    "causal_conv_with_state": _causal_conv, "selective_scan": _selective_scan}
 """Operators whose work is not proportional to their elements."""
 
 
