@@ -71,9 +71,9 @@ class Calls:
         """Whether there is no call for these shapes yet."""
         return tuple([a.shape for a in arrays]) not in self._kept
 
-    def keep(self, arrays: Sequence[Array], call: Call | None) -> None:
+    def keep(self, arrays: Sequence[Array], call: Call) -> None:
         """Use `call` for inputs of these shapes from now on."""
-        if call is not None and self._able:
+        if self._able:
             self._kept[tuple([a.shape for a in arrays])] = call
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)

@@ -11,15 +11,17 @@ import numpy as np
 
 from ..backends.base import Backend, Data, Program
 from ..declare.arrays import Array, type_of
-from ..declare.evaluate import Watch
+from ..declare.evaluate import Binding, Watch
 from ..errors import BindingError, RunError
 from ..ir.graph import Graph
 from .calls import Calls
 from .explain import Explanation, explain
 from .line import Line
+from .random import Keys
 from .resident import Resident
 from .results import Outputs, check_out, deliver, owned
 from .signature import Signature
+from .specialise import Specialised
 from .states import States
 
 if TYPE_CHECKING:
@@ -34,9 +36,11 @@ class Executable:
     """
 
     def __init__(self, program: Program, signature: Signature, backend: Backend,
-                 passes: Sequence[str] = (), *, frozen: bool = True) -> None:
+                 passes: Sequence[str] = (), *, frozen: bool = True, keys: Keys | None = None,
+                 special: Specialised | None = None) -> None:
         self.signature, self.backend, self.frozen = signature, backend, frozen
         self._program, self._passes = program, tuple(passes)
+        self._keys, self._special = keys, special
         self._line = Line()
         self._calls = Calls(signature)
         self._states = States(signature, self._line)
@@ -89,17 +93,45 @@ class Executable:
              watch: Watch | None) -> Outputs:
         """A run whose turn it is."""
         check_out(self.signature, out)
+        hidden = [] if self._keys is None else [self._keys.take()]
         try:
             if self._states.held:
-                return self._states.run(self._program, arrays, out, watch)
+                return self._states.run(self._program, arrays, hidden, out, watch)
             binding = self.signature.bind(arrays)
-            if watch is None and self._calls.misses(arrays):
-                self._calls.keep(arrays, self._program.direct(binding))
-            found = self._program.run(arrays, binding, watch)
+            program = self._program if watch or self._special is None else self._choose(binding)
+            if watch is None and not hidden:
+                self._remember(arrays, program, binding)
+            found = program.run([*arrays, *hidden], binding, watch)
             return deliver(self.signature, found, arrays, out)
         except MemoryError as e:
             raise RunError(f"out of memory: {e}",
                            hint="bind smaller sizes to the symbolic dims") from None
+
+    def _choose(self, binding: Mapping[str, int]) -> Program:
+        """The program of a hot binding, or the one for all."""
+        assert self._special is not None
+        found, new = self._special.find(binding)
+        if new and found is not None:
+            self._calls.clear()  # some may be calls of a program that was dropped
+            for name, array in ({} if self.frozen else self._program.params).items():
+                found.set_param(name, array)
+        return found or self._program
+
+    def _remember(self, arrays: Sequence[Array], program: Program, binding: Binding) -> None:
+        """Call the program at once for these shapes from now on."""
+        special = self._special
+        if not self._calls.misses(arrays) or (special and binding and program is self._program):
+            return
+        if (call := program.direct(binding)) is not None:
+            self._calls.keep(arrays, special.used(binding, call) if special else call)
+
+    def reseed(self, seed: int, runs: int = 0) -> None:
+        """Draw random numbers as after `runs` runs with a seed; needs `compile(random=...)`."""
+        if self._keys is None:
+            raise BindingError("the executable was compiled without random=, so all its runs draw "
+                               "the same numbers", hint="compile(random=seed)")
+        keys = self._keys
+        self._line.run(lambda: keys.restart(seed, runs))
 
     # State
 
@@ -130,6 +162,7 @@ class Executable:
             made = Executable(self._program.clone(), self.signature, self.backend, self._passes,
                               frozen=self.frozen)
             made._states = self._states.clone(made._program, made._line)
+            made._keys = None if self._keys is None else self._keys.clone()
             return made
 
         return self._line.run(clone)
@@ -174,8 +207,9 @@ class Executable:
                     f"the parameter {name} is {held[name].type}, got {type_of(array)}")
 
         def replace() -> None:
-            for name, array in arrays.items():
-                self._program.set_param(name, array)
+            for program in (self._program, *(self._special.kept.values() if self._special else ())):
+                for name, array in arrays.items():
+                    program.set_param(name, array)
             self._states.changed()
 
         self._line.run(replace)
@@ -184,6 +218,7 @@ class Executable:
         """What runs: for each node its source, the device's claim, and sizes."""
         found = explain(self.graph, self.backend, self._passes)
         found.notes += self._line.run(lambda: self._states.notes(self._program))
+        found.notes += self._special.notes if self._special else []
         return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..backends.base import Backend
+from ..backends.base import Backend, Program
 from ..backends.devices import usable
 from ..declare.arrays import Array
 from ..declare.opdef import infer
@@ -15,8 +15,11 @@ from ..ir.graph import Graph
 from ..ir.verify import verify
 from ..passes.base import Context
 from ..passes.pipeline import Pipeline, from_config
+from ..transforms.clone import bind_sizes
 from .executable import Executable, LateExecutable
+from .random import KEY_INPUT, Keys, with_key, without_key
 from .signature import Leaf, Signature
+from .specialise import Specialised
 
 PRECISIONS = ("f32",)
 
@@ -68,6 +71,7 @@ class Model:
 
     def compile(self, device: str | None = None, *, precision: str = "f32",
                 threads: int | None = None, mode: str | None = None, freeze: bool = True,
+                random: int | None = None, specialise: int = 0,
                 pipeline: Pipeline | None = None) -> Executable:
         """An executable for `device`: "cpu" by default, or "reference" where LLVM is missing.
 
@@ -75,15 +79,33 @@ class Model:
         Results do not depend on it. `mode` is that of the device "mlx": eager, lazy, async or
         compiled. `freeze` lets the passes fold parameters into the graph; without it `set_param`
         can replace them between runs. `pipeline` replaces the standard passes, or carries hooks.
+
+        `random` is a seed: every run draws new random numbers from it, and equal seeds give equal
+        runs. Without it all runs draw the same. `specialise` keeps up to so many programs whose
+        sizes are constants, for bindings that have come 8 times.
         """
         check_precision(precision)
         verify(self.built.graph, infer)
         backend = in_mode(on_threads(usable(device), threads), mode)
-        ctx = Context(dict(self.built.params) if freeze else {}, legaliser=backend)
-        done = (pipeline or from_config()).run(self.built.graph, ctx)
-        program = backend.compile(done.graph, ctx.params if freeze else self.built.params)
-        notes = [*self.built.notes, *getattr(program, "notes", ()), *map(str, ctx.report)]
-        return Executable(program, self.signature, backend, notes, frozen=freeze)
+        graph, signature, keys = self.built.graph, self.signature, None
+        if random is not None:
+            graph, value = with_key(graph)
+            keys = Keys(random, value)
+            signature = Signature(tuple([x for x in signature.inputs if x.name != KEY_INPUT]),
+                                  signature.outputs)
+        held = without_key(self.built.params) if keys else self.built.params
+
+        def compile_(graph: Graph) -> tuple[Program, list[str]]:
+            ctx = Context(dict(held) if freeze else {}, legaliser=backend)
+            done = (pipeline or from_config()).run(graph, ctx)
+            program = backend.compile(done.graph, ctx.params if freeze else held)
+            return program, [*getattr(program, "notes", ()), *map(str, ctx.report)]
+
+        program, notes = compile_(graph)
+        special = None if not specialise else Specialised(
+            specialise, lambda binding: compile_(bind_sizes(graph, binding))[0], self.source)
+        return Executable(program, signature, backend, [*self.built.notes, *notes], frozen=freeze,
+                          keys=keys, special=special)
 
 
 class Binder(Protocol):

@@ -68,9 +68,12 @@ class States:
                 resident.grant = grant
         return self._program
 
-    def run(self, plain: Program, arrays: Sequence[Array], out: Mapping[str, Array] | None,
-            watch: Watch | None) -> Outputs:
-        """One run; outputs that are fed are written back if it succeeds."""
+    def run(self, plain: Program, arrays: Sequence[Array], hidden: Sequence[Array],
+            out: Mapping[str, Array] | None, watch: Watch | None) -> Outputs:
+        """One run; outputs that are fed are written back if it succeeds.
+
+        `hidden` are inputs of the program that no signature has.
+        """
         program = self.program(plain)
         self._check_out(out)
         given = dict(zip([leaf.name for leaf in self.asked.inputs], arrays, strict=True))
@@ -83,7 +86,7 @@ class States:
         spans = self._spans(rules, binding, given)
         kept = {rule.output for _, rule in rules}
         try:
-            found = program.run(full, binding, watch, kept)
+            found = program.run([*full, *hidden], binding, watch, kept)
         except BaseException:
             for resident, _ in rules:
                 resident.lost = resident.grant.in_place and resident.capacity is None

@@ -1,9 +1,9 @@
 """Random tensors.
 
 ONNX leaves the generator open. Here a node with `seed` draws from the key of that seed; one
-without draws from key 0, on a stream of its own: streams count up from 1 through the model. A
-compiled model is a function of its inputs, so every run, and every iteration of a loop, draws the
-same numbers.
+without draws from the model's key, on a stream of its own: streams count up from 1 through the
+model. The key is a parameter, 0 unless it is replaced or `compile(random=...)` gives every run
+another one. Every iteration of a loop draws the same numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from ....ir.graph import Value
 from ....ir.types import DType
+from ....runtime.random import KEY_PARAM
 from ..context import Context
 from ..reading import dtype_of
 from ..registry import importer
@@ -21,12 +22,12 @@ _STREAM = "random stream"
 
 
 def key_and_stream(ctx: Context, seed: float | None) -> tuple[Value, int]:
-    """The key of a seed with stream 0, or key 0 with the model's next stream."""
+    """The key of a seed with stream 0, or the model's key with its next stream."""
     if seed is not None:
         bits = np.asarray(seed, np.float32).view(np.uint32)
         return ctx.constant(bits.astype(np.uint64)), 0
     stream = ctx.state.counts[_STREAM] = ctx.state.counts.get(_STREAM, 0) + 1
-    return ctx.constant(np.zeros((), np.uint64)), stream
+    return ctx.param(KEY_PARAM, np.zeros((), np.uint64)), stream
 
 
 def _like(ctx: Context, x: Value, code: int | None) -> DType:
