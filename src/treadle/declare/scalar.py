@@ -187,15 +187,16 @@ def bitcast_to(x: Scalar, dtype: DType) -> Scalar:
 def walk(*roots: Scalar) -> Iterator[Scalar]:
     """Every expression under `roots`, operands first, each once."""
     seen: set[Scalar] = set()
-    stack = [(r, False) for r in reversed(roots)]
+    stack = [*reversed(roots)]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif node not in seen:
+        node = stack[-1]
+        if node not in seen:
+            if waiting := [a for a in node.args if a not in seen]:
+                stack += reversed(waiting)
+                continue
             seen.add(node)
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args))
+            yield node
+        stack.pop()
 
 
 def fold(roots: Sequence[Scalar], leaf: Callable[[Scalar], R],

@@ -54,6 +54,7 @@ class Groups:
         self.outputs = set(graph.outputs)
         self.group: dict[Node, Group] = {}
         self.part: dict[Node, int] = {}
+        self._fits: dict[Node, bool] = {}
         self.across = [0] * len(graph.nodes)
         """By position, the groups with nodes both up to it and after it."""
 
@@ -79,10 +80,11 @@ class Groups:
 
     def fits(self, n: Node) -> bool:
         """Whether a node may be part of a kernel of several."""
-        kind = REGISTRY[n.op].kind
-        if kind not in ("elementwise", "reduction") or n.op == "fused" or n.reads():
-            return False
-        return self.fuser.fuses(n)
+        if (known := self._fits.get(n)) is None:
+            kind = REGISTRY[n.op].kind
+            known = self._fits[n] = kind in ("elementwise", "reduction") and (
+                n.op != "fused" and not n.reads() and self.fuser.fuses(n))
+        return known
 
     @staticmethod
     def _space(n: Node) -> tuple[Shape, tuple[int, ...] | None]:

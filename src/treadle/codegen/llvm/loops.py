@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import TypeAlias
 
 from ...loops.ir import Axis, Check, Loop, Stmt, Store
@@ -83,13 +84,19 @@ class _Walk(Values):
                 self._check(s, slot)
 
     def _body(self, loop: Loop, slots: Sequence[Slot | None]) -> None:
-        """A loop's statements. All values are known before the first is stored over an operand."""
-        stored = [s for s in loop.body if isinstance(s, Store)]
-        for s in loop.body:
-            if stored and s is stored[0]:
-                for other in stored:
-                    for slot in slots:
-                        self.value(other.value, slot)
+        """A loop's statements. What stores up to an inner loop store is known before the first.
+
+        They may overwrite operands of each other.
+        """
+        ready = False
+        for i, s in enumerate(loop.body):
+            if isinstance(s, Store) and not ready:
+                ready = True
+                for other in takewhile(lambda x: not isinstance(x, Loop), loop.body[i:]):
+                    if isinstance(other, Store):
+                        for slot in slots:
+                            self.value(other.value, slot)
+            ready = ready and not isinstance(s, Loop)
             self._statement(s, slots)
 
     def _check(self, s: Check, slot: Slot | None) -> None:
