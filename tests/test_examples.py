@@ -1,0 +1,25 @@
+"""The examples do what they say."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_gated_delta_net_recalls_the_last_note_of_a_letter(
+        device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["gated_delta_net.py", device])
+    runpy.run_path(str(EXAMPLES / "gated_delta_net.py"), run_name="__main__")
+    text, predicted = (line[10:] for line in capsys.readouterr().out.splitlines()[:2])
+    notes: dict[str, str] = {}
+    assert len(text) == len(predicted) and len(text) > 40
+    for before, c, guess in zip(" " + text, text, predicted, strict=False):
+        if c.isdigit():
+            notes[before] = c
+        assert guess == (notes.get(c, "?") if c.isalpha() else " ")
