@@ -41,31 +41,30 @@ class Calls:
         """The call for these arguments with one array for each input, or None."""
         if not self._kept:
             return None
-        if (arrays := self._arrange(args, named)) is None:
+        arrays: Sequence[Any] = args
+        if not args or (len(args) == 1 and type(args[0]) is dict):
+            if args and named:
+                return None
+            given = args[0] if args else named
+            try:
+                arrays = [given[n] for n in self._names]
+            except KeyError:
+                return None
+            if len(given) != len(arrays):
+                return None
+        elif named or len(args) != len(self._names):
             return None
+        return self._match(arrays)
+
+    def _match(self, arrays: Sequence[Any]) -> tuple[Call, Sequence[Array]] | None:
         shapes: list[tuple[int, ...]] = []
-        for array, dtype in zip(arrays, self._dtypes, strict=True):
+        for array, dtype in zip(arrays, self._dtypes):  # noqa: B905 - equal, and strict is slower
             if (type(array) is not np.ndarray or array.dtype is not dtype
                     or array.flags.num & _SOLID != _SOLID):
                 return None
             shapes.append(array.shape)
         call = self._kept.get(tuple(shapes))
         return None if call is None else (call, arrays)
-
-    def _arrange(self, args: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any] | None:
-        names = self._names
-        if args:
-            if named:
-                return None
-            if type(args[0]) is not dict or len(args) != 1:
-                return args if len(args) == len(names) else None
-            named = args[0]
-        if len(named) != len(names):
-            return None
-        try:
-            return [named[n] for n in names]
-        except KeyError:
-            return None
 
     def misses(self, arrays: Sequence[Array]) -> bool:
         """Whether there is no call for these shapes yet."""

@@ -34,8 +34,9 @@ class Direct:
                  ) -> None:
         self.program, self.plan, self.segment = program, plan, segment
         self.binding = dict(binding)
-        pool, alone = program.pool, program.pool.threads == 1 or segment.schedule.serial
-        self._run = pool.run_serial if alone else pool.run
+        self._run = program.pool.runner(segment.schedule)
+        self._schedule, self._frame = segment.schedule, segment.frame
+        self._table = segment.frame.table
         self._settle()
         moving = segment.moving
         self._reads = [(i, words) for i, v in enumerate(program.graph.inputs)
@@ -77,7 +78,7 @@ class Direct:
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Fresh outputs in the graph's order."""
-        program, plan, table = self.program, self.plan, self.segment.frame.table
+        program, plan, table = self.program, self.plan, self._table
         if plan.version != program.version or plan.arena is not program.arenas[0]:
             self._settle()
         for i, words in self._reads:
@@ -93,7 +94,7 @@ class Direct:
                 for word, offset in words:
                     table[word] = start + offset
         try:
-            self._run(self.segment.schedule, self.segment.frame)
+            self._run(self._schedule, self._frame)
         except KernelFault as fault:
             raise program.error(0, fault, self.binding) from None
         for i, copy in self._late:

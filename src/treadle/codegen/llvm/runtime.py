@@ -71,12 +71,12 @@ class _Lane:
         self.words = aligned(64).view(np.int64)
         self.address = self.words.ctypes.data
         self.words[worker.KEY // 8] = worker.NO_ERROR
-        self.scratch = aligned(0)
+        self.scratch, self.size = aligned(0), 0
 
     def reserve(self, size: int) -> None:
         """Have at least `size` bytes of scratch."""
-        if self.scratch.nbytes < size:
-            self.scratch = aligned(size)
+        if self.size < size:
+            self.scratch, self.size = aligned(size), size
             self.words[SCRATCH_AT // 8] = self.scratch.ctypes.data
 
     def fault(self) -> KernelFault:
@@ -207,13 +207,18 @@ class ThreadPool:
                 crew.lock.release()
         self.run_serial(schedule, frame)
 
+    def runner(self, schedule: Schedule) -> Callable[[Schedule, Frame], None]:
+        """The quickest of `run` and `run_serial` that serves a schedule."""
+        return self.run_serial if self.threads == 1 or schedule.serial else self.run
+
     def run_serial(self, schedule: Schedule, frame: Frame) -> None:
         """The same on the calling thread alone."""
         try:  # a list's pop and append are atomic
             lane = self._spare.pop()
         except IndexError:
             lane = _Lane()
-        lane.reserve(schedule.scratch)
+        if schedule.scratch > lane.size:
+            lane.reserve(schedule.scratch)
         failed = self._crew.native.serial(schedule.address, frame.address, lane.address)
         fault = lane.fault() if failed else None
         self._spare.append(lane)
