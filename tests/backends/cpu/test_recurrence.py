@@ -104,6 +104,8 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
                            "window": 3},
     "gated_delta halves": {"heads": (2, 2, 2), "dk": 8, "dv": 11, "decay": 2, "beta": 2,
                            "dtype": np.float16, "state": np.float32},
+    "gated_delta wide": {"heads": (4, 2, 2), "dk": 10, "dv": 64, "decay": 20, "beta": 1,
+                         "state": np.float16},
     "gated bf16": {"heads": (2, 2, 2), "dk": 8, "dv": 16, "decay": 2, "window": 2,
                    "dtype": ml_dtypes.bfloat16}}
 TOKENS = (0, 1, 3, 5, 16, 41, 64)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from ....codegen.llvm.kernel import Kernel
 from ....codegen.llvm.text import F32, I64, PTR, Function, Module, Value
+from . import step
 from .block import Block
 from .spec import Cut, Linear
 from .tiles import Product, Update
@@ -59,6 +60,32 @@ class _Emitter:
 
     def _unit(self) -> None:
         """One state's columns over all tokens."""
+        f = self.f
+        if not step.fits(self.spec, self.cut):
+            self._run()
+            return
+        single = f.compare("eq", self.tokens, 1)
+        with f.when(single):
+            self._step()
+        with f.when(~single):
+            self._run()
+
+    def _step(self) -> None:
+        """One token, on the state where it lies."""
+        f, spec, at = self.f, self.spec, self.at
+        first = f.constant(I64, 0)
+        self._stage(first, f.constant(I64, 1), whole=False)
+        self.block.alone(f.constant(I64, 1))
+        call = step.step_function(self.module, spec, self.cut)
+        keys = at["k" if spec.decay == "none" else "turned"]
+        past, state = self._state("past", 0), self._state("state", 0)
+        with f.loop(0, self.cut.width, step.columns(self.cut)) as c:
+            f.invoke(call, f.address(past, c.index, spec.state),
+                     f.address(state, c.index, spec.state), at["k"], keys, at["q"], at["decay"],
+                     at["beta"], *(f.address(at[name], c.index, F32) for name in ("v", "y")))
+        self._results(first, f.constant(I64, 1))
+
+    def _run(self) -> None:
         f, chunk = self.f, self.cut.chunk
         long = f.maximum(self.tokens - self.spec.window, 0)
         long = f.select(f.compare("gt", long, chunk // 4), long, 0)
