@@ -12,6 +12,7 @@ from ...memory.views import RULES, View, certain, follow, whole
 from ...ops.library import REGISTRY
 from ..base import Claim
 from . import (
+    attention,
     convolution,
     epilogues,
     movement,
@@ -27,7 +28,7 @@ from .pointwise import Lowering
 
 LOWERINGS: dict[str, Lowering] = {
     **pointwise.LOWERINGS, **movement.LOWERINGS, **reductions.LOWERINGS, **scatter.LOWERINGS,
-    **sorting.LOWERINGS, **convolution.POOLS, **recurrence.LOWERINGS}
+    **sorting.LOWERINGS, **attention.LOWERINGS, **convolution.POOLS, **recurrence.LOWERINGS}
 """Lowerings by operator; elementwise operators share one."""
 PACKING = {**products.LOWERINGS, **convolution.LOWERINGS, "fused": epilogues.group}
 """Lowerings that pack parameters."""

@@ -64,6 +64,14 @@ def exp(x: Scalar) -> Scalar:
     return exp_of(x)
 
 
+def exp_of_negative(x: Scalar) -> Scalar:
+    """E ** x for x <= 0, and 0 where that is below the smallest normal number."""
+    f = format_of(x)
+    least = -87.0 if f is SINGLE else -708.0
+    n, y = _parts(above(x, least), 0.0, None)
+    return m.where(x < least, m.like(x, 0.0), (y + 1.0) * power_of_two(n, f))
+
+
 def expm1(x: Scalar) -> Scalar:
     """2**n (exp(r) - 1) + (2**n - 1), at half the scale so that it cannot overflow early."""
     f = format_of(x)
