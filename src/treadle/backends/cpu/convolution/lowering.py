@@ -25,6 +25,7 @@ from .geometry import Sizes, by_rows, copied, element, merge, windows
 from .kernel import emit_convolution
 from .pack import pack_filters
 from .planes import Planes, emit_planes, plane_chunks
+from .sliding import emit_slide, slide_chunks, slide_scratch, slides
 from .spec import Convolution, Window, chunks_for, cut, scratch_bytes
 
 _FEW = 8
@@ -138,6 +139,10 @@ def depthwise(x: View, w: View, y: View, extras: Sequence[View], made: Sequence[
 def slide(spec: Planes, sizes: Sizes, views: Sequence[View]) -> Lowered:
     """One call of the kernel of planes; `views` are x, y and what else it reads."""
     words: list[Word] = [*views, *sizes.words(spec.run_time_words())]
+    if slides(spec):
+        return Lowered(f"slide {spec}", lambda module, name: emit_slide(module, spec, name),
+                       tuple(words), (views[1].base,), lambda b: slide_chunks(spec, sizes.known(b)),
+                       lambda _: slide_scratch(spec))
     return Lowered(f"planes {spec}", lambda module, name: emit_planes(module, spec, name),
                    tuple(words), (views[1].base,), lambda b: plane_chunks(spec, sizes.known(b)))
 

@@ -12,13 +12,13 @@ from math import inf, prod
 from typing import Literal, TypeAlias
 
 from ....codegen.llvm.kernel import Kernel
-from ....codegen.llvm.text import F32, I1, I32, I64, PTR, Module, Type, Value
+from ....codegen.llvm.text import F32, I1, I32, I64, PTR, Function, Module, Type, Value
 from ..contraction import Epilogue, Extent, ExtraOperand
 from ..contraction.spec import Place
 from .spec import Window
 
 Fold: TypeAlias = Literal["weighted", "sum", "max", "min"]
-_NEUTRAL: dict[Fold, float] = {"weighted": 0, "sum": 0, "max": -inf, "min": inf}
+NEUTRAL: dict[Fold, float] = {"weighted": 0, "sum": 0, "max": -inf, "min": inf}
 _ABREAST = 4
 """Vectors of a row that are in flight together."""
 _WRITTEN_OUT = 9
@@ -57,6 +57,16 @@ class Planes:
         for operand in self.epilogue.operands if self.epilogue else ():
             sizes += operand.extents()
         return list(dict.fromkeys(s for s in sizes if isinstance(s, str)))
+
+
+def combine(f: Function, fold: Fold, total: Value, value: Value, weight: Value | None) -> Value:
+    """A fold with one more element. NaN stays in extremes."""
+    if weight is not None:
+        return f.fma(value, weight, total) if f.target.has_fma else value * weight + total
+    if fold == "sum":
+        return total + value
+    better = (f.maximum if fold == "max" else f.minimum)(total, value)
+    return f.select(f.compare("uno", total, total), total, better)
 
 
 def plane_chunks(spec: Planes, sizes: Mapping[str, int]) -> int:
@@ -161,7 +171,7 @@ class _Rows:
     def _vectors(self, row: _Row, start: Value, count: int) -> None:
         """Fold the windows of `count` vectors, or of one under masks, and store them."""
         f, spec = self.f, self.spec
-        neutral = f.constant(self.kind, _NEUTRAL[spec.fold])
+        neutral = f.constant(self.kind, NEUTRAL[spec.fold])
         written = self.last.kernel <= _WRITTEN_OUT
         masks = [] if count or not written else [
             self._masks(self._place(start, f.constant(I64, t))) for t in range(self.last.kernel)]
@@ -209,18 +219,9 @@ class _Rows:
             at = row.channel * self.spec.taps + tap
             weight = f.splat(f.load(element, self.kernel["w"], at), self.lanes)
         pointer = f.address(row.x, offset + place, element)
-        return [self._combine(total, self._load(f.address(
+        return [combine(f, self.spec.fold, total, self._load(f.address(
             pointer, u * self.lanes * self.last.step, element), mask), weight)
             for u, total in enumerate(sums)]
-
-    def _combine(self, total: Value, value: Value, weight: Value | None) -> Value:
-        f = self.f
-        if weight is not None:
-            return f.fma(value, weight, total) if f.target.has_fma else value * weight + total
-        if self.spec.fold == "sum":
-            return total + value
-        better = (f.maximum if self.spec.fold == "max" else f.minimum)(total, value)
-        return f.select(f.compare("uno", total, total), total, better)
 
     # Memory
 
@@ -249,7 +250,7 @@ class _Rows:
     def _load(self, pointer: Value, mask: list[Value] | None) -> Value:
         """A vector of elements `step` apart."""
         f, step, lanes, element = self.f, self.last.step, self.lanes, self.spec.element
-        fill = _NEUTRAL[self.spec.fold]
+        fill = NEUTRAL[self.spec.fold]
         if step > 2:
             at = f.address(pointer, f.iota(I64.vector(lanes)) * step, element)
             every = f.constant(I1.vector(lanes), 1)
