@@ -33,6 +33,31 @@ def test_run_shows_outputs(file: Path) -> None:
     assert "f32[2, 3]" in result.output and "2 4 6 8 10 12" in " ".join(result.output.split())
 
 
+def test_run_with_resident_state(tmp_path: Path) -> None:
+    path = tmp_path / "grow.onnx"
+    path.write_bytes(model(
+        [node("Concat", ["past", "x"], ["present"], axis=0),
+         node("ReduceSum", ["present"], ["total"], keepdims=0)],
+        [("past", F32, ["past", 2]), ("x", F32, [1, 2])],
+        [("present", F32, None), ("total", F32, None)]).SerializeToString())
+    options = ["run", path, "--input", "x=1,2", "--dim", "past=0", "--repeat", 4]
+    result = run(*options, "--resident", "past=present", "--capacity", 8, "--json")
+    assert result.exit_code == 0, result.output
+    assert "[5, 2] of 8 along axis 0, fed by present" in result.output.replace("\n", " ")
+    assert run(*options, "--resident", "past=present@3").exit_code == 1
+    assert run(*options, "--capacity", 8).exit_code == 1
+    full = run(*options, "--resident", "past=present", "--capacity", 2)
+    assert full.exit_code == 1 and "does not fit past" in full.output
+
+
+def test_run_with_random_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "noise.onnx"
+    path.write_bytes(model([node("RandomNormal", [], ["y"], shape=[2])], [],
+                           [("y", F32, None)]).SerializeToString())
+    one, two = (run("run", path, "--random", seed).output for seed in (1, 2))
+    assert one != two and one == run("run", path, "--random", 1).output
+
+
 def test_run_json_and_npz(file: Path, tmp_path: Path) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.save(tmp_path / "x.npy", x)

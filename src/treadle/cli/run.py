@@ -20,16 +20,24 @@ from ..passes.pipeline import Pipeline, Record
 from ..runtime.executable import Outputs
 from .hooks import print_times, watched
 from .inputs import make_inputs, parse_dims, parse_pairs
+from .options import Options
 from .report import compare_with_onnxruntime, report_of, save, show
 
 
-def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
+def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],  # budget: a table of options
         device: Annotated[str, typer.Option(help="see `treadle devices`; cpu unless given")] = "",
         mode: Annotated[str, typer.Option(help="eager, lazy, async or compiled, on mlx")] = "",
         input: Annotated[list[str] | None, typer.Option(  # noqa: A002 - the option's name
             help="NAME=file.npy | random | zeros | 1,2,3 (repeatable)")] = None,
         dim: Annotated[list[str] | None, typer.Option(help="NAME=N for a symbolic size")] = None,
         seed: Annotated[int, typer.Option(min=0, help="seed of random inputs")] = 0,
+        random: Annotated[int | None, typer.Option(
+            help="seed of the model's own random numbers: every run draws new ones")] = None,
+        resident: Annotated[list[str] | None, typer.Option(
+            help="INPUT=OUTPUT: keep an input on the device and feed an output back to it, or "
+                 "INPUT=OUTPUT@end: append the output's rows (repeatable)")] = None,
+        capacity: Annotated[int | None, typer.Option(
+            min=1, help="rows that resident inputs have room for")] = None,
         repeat: Annotated[int, typer.Option(min=1, help="runs to time")] = 1,
         compare: Annotated[str | None, typer.Option(help="onnxruntime: check the outputs")] = None,
         output: Annotated[Path | None, typer.Option(help="write the outputs to an .npz")] = None,
@@ -45,11 +53,15 @@ def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
     """
     if compare not in (None, "onnxruntime"):
         raise DeviceError(f"cannot compare with '{compare}'", hint="--compare onnxruntime")
+    if compare and resident:
+        raise DeviceError("--compare runs the model alone: it cannot follow --resident state",
+                          hint="leave one of the two out")
     records: list[Record] = []
     pipeline = watched(print_after or [], stop_after, records,
                        to=sys.stderr if as_json else sys.stdout)
     name, arrays, outputs, times = _run(model, (device, mode), pipeline, parse_pairs(
-        input or [], "--input"), parse_dims(dim or []), seed, repeat)
+        input or [], "--input"), parse_dims(dim or []), seed, repeat,
+        Options(random, resident or [], capacity))
     if time_passes:
         print_times(records)
     if output is not None:
@@ -63,7 +75,7 @@ def run(model: Annotated[Path, typer.Argument(help="an ONNX file")],
 
 
 def _run(model: Path, device: tuple[str, str], pipeline: Pipeline, given: Mapping[str, str],
-         dims: Mapping[str, int], seed: int, repeat: int
+         dims: Mapping[str, int], seed: int, repeat: int, options: Options
          ) -> tuple[str, Outputs, Outputs, list[float]]:
     """The device, inputs, outputs and the milliseconds of `repeat` further runs.
 
@@ -73,11 +85,16 @@ def _run(model: Path, device: tuple[str, str], pipeline: Pipeline, given: Mappin
     with console.status(f"loading {model.name}"):
         loaded = load(model)
         arrays, notes = make_inputs(loaded.signature, given, dims, seed)
-        exe = loaded.compile(device[0] or None, mode=device[1] or None, pipeline=pipeline)
+        exe = loaded.compile(device[0] or None, mode=device[1] or None, pipeline=pipeline,
+                             **options.for_compile())
+        states = options.keep(exe, arrays)
     for note in notes:
         console.print(f"[dim]{escape(note)}[/dim]")
     with console.status("running"):
-        return exe.backend.name, arrays, exe(arrays), _timed(exe, arrays, repeat)
+        found = exe.backend.name, arrays, exe(arrays), _timed(exe, arrays, repeat)
+    for state in states:
+        console.print(f"[dim]{escape(repr(state))}[/dim]")
+    return found
 
 
 def _timed(exe: Any, arrays: Mapping[str, Array], repeat: int) -> list[float]:  # noqa: ANN401 - either executable

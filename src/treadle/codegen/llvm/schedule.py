@@ -85,5 +85,5 @@ class Frame:
 
     def __init__(self, words: Iterable[int]) -> None:
         self.words = np.array([*words, 0], np.int64)
-        self.table = (ctypes.c_int64 * self.words.size).from_buffer(self.words)
         self.address = self.words.ctypes.data
+        self.table = (ctypes.c_int64 * self.words.size).from_address(self.address)
