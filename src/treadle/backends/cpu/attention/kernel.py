@@ -11,18 +11,22 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ....codegen.llvm.kernel import Kernel
-from ....codegen.llvm.text import I8, I64, PTR, Function, Index, Module, Value
+from ....codegen.llvm.text import I1, I8, I64, PTR, Function, Index, Module, Value
 from ....declare.scalar import Scalar
 from ..contraction.micro import Micro, emit_micro
 from ..contraction.spec import Extent
 from ..contraction.staging import pack_function, vector_loop
 from ..contraction.tiles import UNROLL, tile_for
+from .few import FEW, Few
 from .rows import Softening
 from .spec import Attention, Operand, blocks
 
 
 class Block(NamedTuple):
-    """A block of queries: batch entry, head, first row, number of rows, where rows stand."""
+    """A block of queries: batch entry, key head, rows, how far queries are shifted, keys there are.
+
+    The queries of all heads that read one key head are rows, head after head.
+    """
 
     batch: Value
     head: Value
@@ -54,6 +58,7 @@ class _Macro:
         base = kernel.scratch()
         self.part = {name: self.f.address(base, at, spec.accumulator)
                      for name, at in self.blocks.places.items()}
+        self.few = Few(self.f, spec, self.blocks, self.tile.lanes, self.part, self.size)
 
     def size(self, size: Extent) -> Value:
         """A size as a value."""
@@ -69,7 +74,7 @@ class _Macro:
     def run(self) -> None:
         """The loop over blocks of queries."""
         f, spec = self.f, self.spec
-        rows, heads = self.size(spec.rows), self.size(spec.heads)
+        rows, heads = self.size(spec.rows) * spec.group, self.size(spec.heads)
         count = f.binary("udiv", rows + (self.blocks.rows - 1), f.constant(I64, self.blocks.rows))
         low, high = self.kernel.share(self.size(spec.batch) * heads * count)
         with f.loop(low, high) as item:
@@ -88,15 +93,23 @@ class _Macro:
             self._keys(block)
             self._finish(block)
 
+    def _query(self, block: Block, row: Value) -> tuple[Value, Value]:
+        """The head and the query of a row."""
+        at = block.first + row
+        if self.spec.group == 1:
+            return block.head, at
+        f, count = self.f, self.size(self.spec.rows)
+        return (block.head * self.spec.group + f.binary("udiv", at, count),
+                f.binary("urem", at, count))
+
     def _integer(self, x: Operand, batch: Value) -> Value:
         return self.f.convert(self.f.load(x.element, self.at(x, batch)), I64, signed=x.signed)
 
     def _stage(self, block: Block) -> None:
         """The queries, scaled, one after another."""
         f, spec, acc = self.f, self.spec, self.spec.accumulator
-        source = self.at(spec.q, block.batch, block.head, block.first)
         with f.loop(0, block.rows) as row:
-            at = f.address(source, row.index * self.size(spec.q.strides[2]), spec.q.element)
+            at = self.at(spec.q, block.batch, *self._query(block, row.index))
             to = f.address(self.part["q"], row.index * self.blocks.q_line, acc)
 
             def item(index: Value, width: int, at: Value = at, to: Value = to) -> None:
@@ -107,12 +120,13 @@ class _Macro:
 
     def _start(self, block: Block) -> None:
         """Nothing seen: the sums are those of the sink alone."""
-        f, acc = self.f, self.spec.accumulator
-        top, total = f.constant(acc, float("-inf")), f.constant(acc, 0.0)
-        if (sink := self.spec.operand("sink")) is not None:
-            top = f.convert(f.load(sink.element, self.at(sink, block.head)), acc)
-            total = f.select(f.compare("eq", top, float("-inf")), total, 1.0)
+        f, acc, sink = self.f, self.spec.accumulator, self.spec.operand("sink")
         with f.loop(0, block.rows) as row:
+            top, total = f.constant(acc, float("-inf")), f.constant(acc, 0.0)
+            if sink is not None:
+                head, _ = self._query(block, row.index)
+                top = f.convert(f.load(sink.element, self.at(sink, head)), acc)
+                total = f.select(f.compare("eq", top, float("-inf")), total, 1.0)
             f.store(top, self.part["top"], row.index)
             f.store(total, self.part["sum"], row.index)
         f.fill(self.part["seen"], 0, self.blocks.rows * acc.size)
@@ -124,17 +138,42 @@ class _Macro:
         """The blocks of keys that a row of the block sees."""
         f, spec = self.f, self.spec
         low, high = f.constant(I64, 0), block.limit
+        first, last = self._span(block)
         if spec.left is not None:
-            low = f.maximum(block.first + block.shift - spec.left, 0) & -self.blocks.keys
+            low = f.maximum(first + block.shift - spec.left, 0) & -self.blocks.keys
         if spec.right is not None:
-            high = f.minimum(high, block.first + block.rows + block.shift + spec.right)
-        head = f.binary("udiv", block.head, f.constant(I64, spec.group))
-        k, v = (self.at(x, block.batch, head) for x in (spec.k, spec.v))
+            high = f.minimum(high, last + block.shift + (spec.right + 1))
+        k, v = (self.at(x, block.batch, block.head) for x in (spec.k, spec.v))
         with f.loop(low, high, self.blocks.keys) as at:
             width = f.minimum(high - at.index, self.blocks.keys)
-            self._scores(block, k, at.index, width)
+            few = self._is_few(block)
+            with f.when(few):
+                self.few.scores(block.rows, f.address(
+                    k, at.index * self.size(spec.k.strides[2]), spec.k.element), width)
+            with f.when(~few):
+                self._scores(block, k, at.index, width)
             self._rows(block, at.index, width)
-            self._values(block, v, at.index, width)
+            with f.when(few):
+                self.few.values(block.rows, f.address(
+                    v, at.index * self.size(spec.v.strides[2]), spec.v.element), width)
+            with f.when(~few):
+                self._values(block, v, at.index, width)
+
+    def _is_few(self, block: Block) -> Value:
+        """Whether keys and values are better read in place."""
+        if self.spec.k_columns:
+            return self.f.constant(I1, 0)
+        return self.f.compare("le", block.rows, FEW)
+
+    def _span(self, block: Block) -> tuple[Value, Value]:
+        """The first and the last query of the block; all if it has rows of two heads."""
+        f, last = self.f, block.first + block.rows - 1
+        if self.spec.group == 1:
+            return block.first, last
+        count = self.size(self.spec.rows)
+        same = f.compare("eq", f.binary("udiv", block.first, count), f.binary("udiv", last, count))
+        return (f.select(same, f.binary("urem", block.first, count), 0),
+                f.select(same, f.binary("urem", last, count), count - 1))
 
     def _scores(self, block: Block, k: Value, first: Value, width: Value) -> None:
         f, spec, columns = self.f, self.spec, self.tile.columns
@@ -194,9 +233,10 @@ class _Macro:
         most = self.tile.rows
         some = [h for h in (1, 2, 4, 8) if h < most]
         if isinstance(self.spec.rows, int):
-            rest = self.spec.rows % most
+            rows = self.spec.rows * self.spec.group
+            rest = rows % most
             some = [h for h in some if h >= rest][:1] if rest else []
-            return [*some, most] if self.spec.rows >= most or not some else some
+            return [*some, most] if rows >= most or not some else some
         return [*some, most]
 
     # Rows
@@ -205,27 +245,26 @@ class _Macro:
         """The softmax of a block of scores, row by row."""
         f, spec = self.f, self.spec
         with f.loop(0, block.rows) as row:
-            query = block.first + row.index
+            head, query = self._query(block, row.index)
             stands = query + block.shift
             low = None if spec.left is None else stands - spec.left
             high = first + width
             if spec.right is not None:
                 high = f.minimum(high, stands + (spec.right + 1))
-            mask, bias = (self._line(name, block, query, first) for name in ("mask", "bias"))
+            mask, bias = (self._line(name, block.batch, head, query, first)
+                          for name in ("mask", "bias"))
             self.soften.row(self.part, row.index, first, low, high, width, mask, bias)
 
-    def _line(self, name: str, block: Block, query: Value, first: Value
-              ) -> tuple[Operand, Value] | None:
+    def _line(self, name: str, *places: Value) -> tuple[Operand, Value] | None:
         """Where the row of a mask or a bias begins."""
         x = self.spec.operand(name)
-        return None if x is None else (x, self.at(x, block.batch, block.head, query, first))
+        return None if x is None else (x, self.at(x, *places))
 
     def _finish(self, block: Block) -> None:
         """Sums divided; zeros for rows that saw no key."""
         f, spec, acc = self.f, self.spec, self.spec.accumulator
-        target = self.at(spec.y, block.batch, block.head, block.first)
         with f.loop(0, block.rows) as row:
-            to = f.address(target, row.index * self.size(spec.y.strides[2]), spec.y.element)
+            to = self.at(spec.y, block.batch, *self._query(block, row.index))
             source = f.address(self.part["o"], row.index * self.blocks.o_line, acc)
             total = f.load(acc, self.part["sum"], row.index)
             seen = f.compare("ne", f.load(I8, self.part["seen"], row.index * acc.size), 0)

@@ -78,7 +78,7 @@ def attention(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Low
     written = call.operand("y", y)
     scale, cap = cast("float | None", node.attrs["scale"]), node.attrs["softcap"]
     spec = Attention(
-        *named, written, optional, acc, call.extent(q.shape[0]), call.extent(q.shape[1]),
+        *named, written, optional, acc, call.extent(q.shape[0]), call.extent(k.shape[1]),
         _group(q, k), call.extent(q.shape[2]), call.extent(k.shape[2]), depth, width, columns,
         1.0 / math.sqrt(max(depth, 1)) if scale is None else scale, cast("float | None", cap),
         call.extent(cast(Size, node.attrs["start"])), cast("int | None", node.attrs["left"]),

@@ -30,7 +30,8 @@ class Attention:
     """softmax(cap(scale q kT) + bias, over visible keys) v, as `ops.attention` says.
 
     `q`, `v` and `y` lie row by row; `k` does, or column by column if `k_columns`. `group` query
-    heads read one key head. `more` are mask, bias, offset, valid_length and sink where present.
+    heads read each of the `heads` of the keys. `more` are mask, bias, offset, valid_length and sink
+    where present.
     """
 
     q: Operand
@@ -87,7 +88,7 @@ def blocks(spec: Attention, tile: Tile) -> Blocks:
     part = 1 if max(spec.depth, spec.width) * spec.accumulator.size < 4 * _DEEP else 2
     rows = -(-_ROWS // part // tile.rows) * tile.rows
     if isinstance(spec.rows, int):
-        rows = min(rows, max(-(-spec.rows // tile.rows), 1) * tile.rows)
+        rows = min(rows, max(-(-spec.rows * spec.group // tile.rows), 1) * tile.rows)
     keys = _KEYS // part
     q_line, s_line = -(-spec.depth // 16) * 16 + 16, keys + 16
     o_line = max(-(-spec.width // tile.columns), 1) * tile.columns
@@ -104,8 +105,8 @@ def chunks_for(spec: Attention, tile: Tile, sizes: Mapping[str, int]) -> int:
     """Chunks for these run-time sizes: blocks of queries, a few for each chunk if they are many."""
     n, h, s = (sizes[x] if isinstance(x, str) else x for x in (spec.batch, spec.heads, spec.rows))
     keys = sizes[spec.keys] if isinstance(spec.keys, str) else spec.keys
-    items = n * h * -(-s // blocks(spec, tile).rows)
-    work = n * h * s * keys * (spec.depth + spec.width)
+    items = n * h * -(-s * spec.group // blocks(spec, tile).rows)
+    work = n * h * s * spec.group * keys * (spec.depth + spec.width)
     return max(1, min(items, work // _CHUNK_WORK, _MOST_CHUNKS))
 
 
