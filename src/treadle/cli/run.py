@@ -24,7 +24,7 @@ from .options import Options
 from .report import compare_with_onnxruntime, report_of, save, show
 
 
-def run(  # budget: a table of options
+def run(  # budget: options, each with its help
         model: Annotated[Path, typer.Argument(help="an ONNX file")],
         device: Annotated[str, typer.Option(help="see `treadle devices`; cpu unless given")] = "",
         mode: Annotated[str, typer.Option(help="eager, lazy, async or compiled, on mlx")] = "",
