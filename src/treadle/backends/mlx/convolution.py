@@ -10,20 +10,11 @@ import mlx.core as mx
 from ...ir.graph import Node
 from ...ops.windows import per_axis
 from .arrays import number, on_gpu, wide
+from .layout import last
 from .lowering import Lowering, Pack, plain
 
 Ints = tuple[int, ...]
 MOST_AXES = 3
-
-
-def last(x: mx.array) -> mx.array:
-    """[N, C, spatial..] with the channels last."""
-    return mx.moveaxis(x, 1, -1)
-
-
-def first(x: mx.array) -> mx.array:
-    """The inverse of `last`."""
-    return mx.moveaxis(x, -1, 1)
 
 
 def _packed(x: mx.array) -> mx.array:
@@ -56,14 +47,17 @@ def _run(x: mx.array, w: mx.array, low: Sequence[int], high: Sequence[int], step
 
 def convolution(x: mx.array, w: mx.array, *, strides: Ints, dilations: Ints, pads: Ints,
                 groups: int) -> mx.array:
-    """x[N, C, spatial..] with filters that `_packed` made."""
+    """x[N, spatial.., C] with filters that `_packed` made."""
     n = x.ndim - 2
     steps, gaps = per_axis("strides", strides, n, 1), per_axis("dilations", dilations, n, 1)
     dtype = x.dtype
     if not on_gpu():
         x, w = wide(x), wide(w)
-    body, low, high = crop(last(x), per_axis("pads", pads, 2 * n, 0))
-    return first(_run(body, w, low, high, steps, gaps, groups)).astype(dtype)
+    body, low, high = crop(x, per_axis("pads", pads, 2 * n, 0))
+    ones = {*w.shape[1:-1], *steps, groups} == {1}
+    if ones and not any((*low, *high)):
+        return mx.matmul(body, mx.reshape(w, (w.shape[0], -1)).T).astype(dtype)
+    return _run(body, w, low, high, steps, gaps, groups).astype(dtype)
 
 
 def _adjoint(x: mx.array, w: mx.array, steps: Ints, gaps: Ints) -> mx.array:
@@ -75,7 +69,7 @@ def _adjoint(x: mx.array, w: mx.array, steps: Ints, gaps: Ints) -> mx.array:
 
 def transposed_convolution(x: mx.array, w: mx.array, *, strides: Ints, dilations: Ints,
                            pads: Ints, output_padding: Ints, groups: int) -> mx.array:
-    """The whole sum of filters, then pads cropped and the output padding added.
+    """The whole sum of filters over x[N, spatial.., C], cropped by pads, then lengthened.
 
     Groups run one by one: MLX's grouped kernels do not dilate their input.
     """
@@ -83,17 +77,17 @@ def transposed_convolution(x: mx.array, w: mx.array, *, strides: Ints, dilations
     steps, gaps = per_axis("strides", strides, n, 1), per_axis("dilations", dilations, n, 1)
     edges, extra = per_axis("pads", pads, 2 * n, 0), per_axis(
         "output_padding", output_padding, n, 0)
-    dtype, body = x.dtype, last(x)
+    dtype = x.dtype
     if not on_gpu():
-        body, w = wide(body), wide(w)
-    xs, ws = mx.split(body, groups, axis=-1), mx.split(w, groups, axis=0)
+        x, w = wide(x), wide(w)
+    xs, ws = mx.split(x, groups, axis=-1), mx.split(w, groups, axis=0)
     parts = [_adjoint(a, b, steps, gaps) for a, b in zip(xs, ws, strict=True)]
     out = mx.concatenate(parts, axis=-1) if groups > 1 else parts[0]
     margins = (*[-e for e in edges[:n]], *[o - e for e, o in zip(edges[n:], extra, strict=True)])
     out, low, high = crop(out, margins)
     grow = [(0, 0), *zip(low, high, strict=True), (0, 0)]
     out = mx.pad(out, grow, constant_values=number(0, out.dtype)) if any(map(any, grow)) else out
-    return first(out).astype(dtype)
+    return out.astype(dtype)
 
 
 def _refuse(node: Node) -> str:
@@ -108,18 +102,18 @@ def _refuse(node: Node) -> str:
 _PACK: dict[int, Pack] = {1: _packed}
 
 
-def _padded(x: mx.array, fill: complex, kernel: Ints, steps: Ints, gaps: Ints, pads: Ints,
-            sizes: Sequence[int]) -> mx.array:
-    """x[N, C, spatial..] with margins up to the end of the last window."""
-    n = len(kernel)
-    ends = [(sizes[i] - 1) * steps[i] + (kernel[i] - 1) * gaps[i] + 1 - x.shape[2 + i] - pads[i]
+def padded(x: mx.array, fill: complex, kernel: Ints, steps: Ints, gaps: Ints, pads: Ints,
+           sizes: Sequence[int], at: int = 2) -> mx.array:
+    """x, whose spatial axes begin at `at`, with margins up to the end of the last window."""
+    n, space = len(kernel), x.shape[at:at + len(kernel)]
+    ends = [(sizes[i] - 1) * steps[i] + (kernel[i] - 1) * gaps[i] + 1 - space[i] - pads[i]
             for i in range(n)]
     behind = [max(e, p) for e, p in zip(ends, pads[n:], strict=True)]
     cuts = [slice(max(-a, 0), m - max(-b, 0)) for a, b, m in zip(
-        pads[:n], behind, x.shape[2:], strict=True)]
-    x = x[(slice(None), slice(None), *cuts)]
-    grow = [(0, 0), (0, 0), *[(max(a, 0), max(b, 0)) for a, b in zip(
-        pads[:n], behind, strict=True)]]
+        pads[:n], behind, space, strict=True)]
+    x = x[(*[slice(None)] * at, *cuts)]
+    grow = [(0, 0)] * x.ndim
+    grow[at:at + n] = [(max(a, 0), max(b, 0)) for a, b in zip(pads[:n], behind, strict=True)]
     return mx.pad(x, grow, constant_values=number(fill, x.dtype)) if any(map(any, grow)) else x
 
 
@@ -130,7 +124,7 @@ def im2col(x: mx.array, *, kernel: Ints, strides: Ints, dilations: Ints, pads: I
     edges = per_axis("pads", pads, 2 * n, 0)
     sizes = [(x.shape[2 + i] + edges[i] + edges[n + i] - (kernel[i] - 1) * gaps[i] - 1)
              // steps[i] + 1 for i in range(n)]
-    full = _padded(x, 0, kernel, steps, gaps, edges, sizes)
+    full = padded(x, 0, kernel, steps, gaps, edges, sizes)
     taps = [full[(slice(None), slice(None), *at)] for at in windows(kernel, steps, gaps, sizes)]
     shape = (x.shape[0], x.shape[1] * math.prod(kernel), math.prod(sizes))
     return mx.reshape(mx.stack(taps, axis=2), shape)
@@ -151,6 +145,6 @@ def _small(node: Node) -> str:
 
 
 LOWERINGS: dict[str, Lowering] = {
-    "convolution": Lowering(plain(convolution).kernel, _refuse, _PACK),
-    "transposed_convolution": Lowering(plain(transposed_convolution).kernel, _refuse, _PACK),
+    "convolution": plain(convolution, _refuse, pack=_PACK),
+    "transposed_convolution": plain(transposed_convolution, _refuse, pack=_PACK),
     "im2col": plain(im2col, _small)}

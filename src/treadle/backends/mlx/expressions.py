@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import itemgetter
 from typing import TypeAlias, cast
 
 import mlx.core as mx
@@ -106,11 +107,9 @@ def _shift(op: Prim, left: bool) -> Prim:
     def shift(a: mx.array, b: mx.array) -> mx.array:
         last = 8 * a.itemsize - 1
         top, zero = number(last, b.dtype), number(0, a.dtype)
-        out = op(a, mx.minimum(b, top))
-        gone = b > top
-        if left or _unsigned(a):
-            return mx.where(gone, zero, out)
-        return out
+        gone = b > top if _unsigned(b) else mx.logical_or(b > top, b < number(0, b.dtype))
+        out = op(a, mx.where(gone, top, b))
+        return mx.where(gone, zero, out) if left or _unsigned(a) else out
 
     return shift
 
@@ -209,19 +208,32 @@ def _opened(root: Scalar) -> Scalar:
     return fold([root], lambda s: s, op)[0]
 
 
-def evaluate(roots: Sequence[Scalar], args: Sequence[mx.array]) -> list[mx.array]:
-    """The values of opened expressions."""
-    def leaf(s: Scalar) -> mx.array:
+@lru_cache(4096)
+def _code(roots: tuple[Scalar, ...]) -> tuple[list[tuple[Prim, tuple[int, ...]]], list[int]]:
+    """Opened expressions as calls on the numbers of earlier ones; operands are found by `var`."""
+    code, at = list[tuple[Prim, tuple[int, ...]]](), dict[Scalar, int]()
+    for s in walk(*roots):
+        dtype, value = s.dtype, s.value
         if s.op == "var":
-            return args[cast(int, s.value)]
-        return constant(cast(complex, s.value), s.dtype)
+            fn: Prim = itemgetter(cast(int, value))
+        elif s.op == "const":
+            fn = partial(constant, cast(complex, value), dtype)
+        elif s.op in ("cast", "bitcast"):
+            fn = partial(convert if s.op == "cast" else bitcast, dtype=dtype)
+        else:
+            fn = TABLE[s.op]
+        at[s] = len(code)
+        code.append((fn, (-1,) if s.op == "var" else tuple([at[a] for a in s.args])))
+    return code, [at[r] for r in roots]
 
-    def op(s: Scalar, xs: tuple[mx.array, ...]) -> mx.array:
-        if s.op in ("cast", "bitcast"):
-            return (convert if s.op == "cast" else bitcast)(xs[0], s.dtype)
-        return TABLE[s.op](*xs)
 
-    return fold(roots, leaf, op)
+def evaluate(roots: tuple[Scalar, ...], args: Sequence[mx.array]) -> list[mx.array]:
+    """The values of opened expressions."""
+    code, results = _code(roots)
+    made = list[mx.array]()
+    for fn, places in code:
+        made.append(fn(args) if places == (-1,) else fn(*[made[i] for i in places]))
+    return [made[i] for i in results]
 
 
 @lru_cache(4096)
@@ -242,6 +254,7 @@ def unsupported(roots: Sequence[Scalar]) -> str:
     return ""
 
 
+@lru_cache(4096)
 def expressions(node: Node) -> tuple[Scalar, ...]:
     """What an elementwise node computes."""
     dtypes = tuple([v.dtype for v in node.inputs])
@@ -260,7 +273,7 @@ def _kernel(call: object, /, *given: mx.array | list[mx.array], **attrs: object
     roots = expressions(node) if not node.reads() else opened(REGISTRY[node.op].scalars(
         cast("Attrs", attrs), tuple([v.dtype for v in node.inputs])))
     out = evaluate(roots, args)
-    shape = mx.broadcast_shapes(*(a.shape for a in args))
+    shape = args[0].shape if len(args) == 1 else mx.broadcast_shapes(*[a.shape for a in args])
     return [a if a.shape == shape else mx.broadcast_to(a, shape) for a in out]
 
 

@@ -62,13 +62,13 @@ class Lowering:
     note: str = ""
 
 
-def plain(kernel: Kernel, refuse: Callable[[Node], str] = never, *, empty: bool = False
-          ) -> Lowering:
+def plain(kernel: Kernel, refuse: Callable[[Node], str] = never, *, empty: bool = False,
+          pack: Mapping[int, Pack] | None = None) -> Lowering:
     """A lowering whose kernel asks nothing of the run."""
     def call(_: Call, /, *args: object, **kw: object) -> mx.array | Sequence[mx.array]:
         return kernel(*args, **kw)
 
-    return Lowering(call, refuse, empty=empty)
+    return Lowering(call, refuse, pack or {}, empty=empty)
 
 
 def where(node: Node) -> str:

@@ -19,6 +19,7 @@ from ...ir.types import count
 from ...ops.library import REGISTRY
 from .arrays import holds, to_mlx
 from .claims import is_leaf, lowering, refusal
+from .images import images
 from .lowering import Lowering, Pack
 
 How: TypeAlias = Literal["leaf", "native", "host"]
@@ -31,7 +32,8 @@ Packed: TypeAlias = "tuple[Value, Pack]"
 class Step:
     """One node, how it runs, and the values that nothing reads after it."""
 
-    __slots__ = ("dead", "how", "inner", "lowering", "node", "op", "packed", "reads", "split")
+    __slots__ = ("dead", "how", "images", "inner", "lowering", "node", "op", "packed", "reads",
+                 "split")
 
     def __init__(self, node: Node, how: How, reads: tuple[str, ...], dead: tuple[Value, ...]
                  ) -> None:
@@ -40,6 +42,7 @@ class Step:
         self.inner = interpreter.Step(node)
         self.lowering = cast(Lowering, lowering(node)) if how == "native" else None
         self.split = len(node.inputs) - len(node.keys)
+        self.images = how == "native" and images(node, self.op.kind == "elementwise")
         packs = self.lowering.pack if self.lowering else {}
         self.packed: dict[int, Packed] = {i: (node.inputs[i], p) for i, p in packs.items()}
 

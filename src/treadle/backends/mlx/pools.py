@@ -12,49 +12,53 @@ from ...ir.dims import Size
 from ...ir.graph import Node
 from ...ops.windows import out_shape, per_axis
 from .arrays import number, wide
-from .convolution import Ints, _padded
-from .lowering import Lowering, plain
+from .convolution import Ints, padded
+from .lowering import Kernel, Lowering, plain
 from .reductions import identity_of, order_key
 
 Fold: TypeAlias = Callable[[mx.array, mx.array], mx.array]
 MOST_TAPS = 256
 
 
-def _geometry(x: mx.array, kernel: Ints, strides: Ints, dilations: Ints, pads: Ints, ceil: bool
+def _geometry(shape: Ints, kernel: Ints, strides: Ints, dilations: Ints, pads: Ints, ceil: bool
               ) -> tuple[Ints, Ints, Ints, list[int]]:
     n = len(kernel)
     steps, gaps = per_axis("strides", strides, n, 1), per_axis("dilations", dilations, n, 1)
     edges = per_axis("pads", pads, 2 * n, 0)
-    space: tuple[Size, ...] = tuple(x.shape[2:])
+    space: tuple[Size, ...] = shape
     sizes = out_shape(space, kernel, steps, gaps, edges, ceil=ceil)
     return steps, gaps, edges, [int(str(s)) for s in sizes]
 
 
-def _fold(fold: Fold, identity: str) -> Lowering:
+def folding(fold: Fold, identity: str, at: int) -> Kernel:
+    """Windows folded over x whose spatial axes begin at `at`."""
     def run(x: mx.array, *, kernel: Ints, strides: Ints, dilations: Ints, pads: Ints,
             ceil_mode: bool) -> mx.array:
-        steps, gaps, edges, sizes = _geometry(x, kernel, strides, dilations, pads, ceil_mode)
+        space = tuple(x.shape[at:at + len(kernel)])
+        steps, gaps, edges, sizes = _geometry(space, kernel, strides, dilations, pads, ceil_mode)
         w = wide(x)
-        out = _padded(w, identity_of(identity, w.dtype), kernel, steps, gaps, edges, sizes)
+        out = padded(w, identity_of(identity, w.dtype), kernel, steps, gaps, edges, sizes, at)
         for i, k in enumerate(kernel):
-            lead, total = (slice(None),) * (2 + i), out
+            lead, total = (slice(None),) * (at + i), out
             for tap in range(k):
-                at = tap * gaps[i]
-                part = out[(*lead, slice(at, at + (sizes[i] - 1) * steps[i] + 1, steps[i]))]
+                begin = tap * gaps[i]
+                end = begin + (sizes[i] - 1) * steps[i] + 1
+                part = out[(*lead, slice(begin, end, steps[i]))]
                 total = part if tap == 0 else fold(total, part)
             out = total
         return out.astype(x.dtype)
 
-    return plain(run, _refuse)
+    return run
 
 
 def max_pool_with_argmax(x: mx.array, *, kernel: Ints, strides: Ints, dilations: Ints,
                          pads: Ints, ceil_mode: bool, column_major: bool) -> list[mx.array]:
     """The largest element of each window and its place; the first of equals wins."""
-    steps, gaps, edges, sizes = _geometry(x, kernel, strides, dilations, pads, ceil_mode)
-    key = _padded(order_key(x), -(2**31), kernel, steps, gaps, edges, sizes)
+    space = tuple(x.shape[2:])
+    steps, gaps, edges, sizes = _geometry(space, kernel, strides, dilations, pads, ceil_mode)
+    key = padded(order_key(x), -(2**31), kernel, steps, gaps, edges, sizes)
     own = mx.broadcast_to(mx.reshape(_places(x, column_major), (1, 1, *x.shape[2:])), x.shape)
-    place = _padded(own, 0, kernel, steps, gaps, edges, sizes)
+    place = padded(own, 0, kernel, steps, gaps, edges, sizes)
     best, at = key, place
     for i, k in reversed([*enumerate(kernel)]):  # rows last: the first of equals is in row order
         lead, top, found = (slice(None),) * (2 + i), best, at
@@ -99,7 +103,9 @@ def _first_of_windows(node: Node) -> str:
                              else "")
 
 
+FOLDS: dict[str, tuple[Fold, str]] = {
+    "sum_pool": (mx.add, "sum"), "max_pool": (mx.maximum, "reduce_max"),
+    "min_pool": (mx.minimum, "reduce_min"), "prod_pool": (mx.multiply, "prod")}
 LOWERINGS: dict[str, Lowering] = {
-    "sum_pool": _fold(mx.add, "sum"), "max_pool": _fold(mx.maximum, "reduce_max"),
-    "min_pool": _fold(mx.minimum, "reduce_min"), "prod_pool": _fold(mx.multiply, "prod"),
+    **{n: plain(folding(*f, 2), _refuse) for n, f in FOLDS.items()},
     "max_pool_with_argmax": plain(max_pool_with_argmax, _first_of_windows)}

@@ -15,7 +15,9 @@ from ...declare.evaluate import Binding, Watch
 from ...errors import OperatorError, RunError, TreadleError
 from ...ir.graph import Graph, Node, Value
 from .arrays import to_mlx, to_numpy
-from .lowering import Fault, Untraceable, fault_of, where
+from .images import ALWAYS, KERNELS
+from .layout import first, spread
+from .lowering import Fault, Kernel, Untraceable, fault_of, where
 from .plan import Leaves, Packed, Plans, Step, empty_like
 
 if TYPE_CHECKING:
@@ -27,12 +29,13 @@ Held: TypeAlias = "mx.array | Array | Encoded"
 class Frame:
     """The values of one run of a graph; a region reads those of the frame around it."""
 
-    __slots__ = ("binding", "device", "host", "outer")
+    __slots__ = ("binding", "device", "host", "last", "outer")
 
     def __init__(self, binding: Binding, outer: Frame | None = None) -> None:
         self.binding, self.outer = binding, outer
         self.device: dict[Value, mx.array] = {}
         self.host: dict[Value, Array] = {}
+        self.last: dict[Value, mx.array] = {}  # images with their channels last
 
     def put(self, v: Value, held: Held) -> None:
         """Give a value."""
@@ -45,7 +48,7 @@ class Frame:
         """The innermost frame that has a value."""
         frame: Frame | None = self
         while frame is not None:
-            if v in frame.device or v in frame.host:
+            if v in frame.device or v in frame.host or v in frame.last:
                 return frame
             frame = frame.outer
         raise KeyError(v)
@@ -55,6 +58,7 @@ class Frame:
         for v in values:
             self.device.pop(v, None)
             self.host.pop(v, None)
+            self.last.pop(v, None)
 
 
 @dataclass(eq=False)
@@ -84,12 +88,14 @@ class Run:
 
     def _held(self, v: Value, frame: Frame) -> Held:
         found = frame.holder(v)
-        return found.device[v] if v in found.device else found.host[v]
+        return found.host[v] if v in found.host else self.device(v, frame)
 
     def device(self, v: Value, frame: Frame) -> mx.array:
         """A value as an MLX array."""
         found = frame.holder(v)
-        if (held := found.device.get(v)) is None:
+        if (held := found.device.get(v)) is None and v in found.last:
+            held = found.device[v] = first(found.last[v])
+        if held is None:
             array = found.host[v]
             held = self.leaves.device(array) if id(array) in self.leaf_ids else to_mlx(array)
             if id(array) not in self.leaf_ids:
@@ -102,7 +108,7 @@ class Run:
         if (held := found.host.get(v)) is None:
             if self.tracing:
                 raise Untraceable(f"the value of {v!r} is needed on the host")
-            held = found.host[v] = self.numpy(found.device[v], v)
+            held = found.host[v] = self.numpy(self.device(v, frame), v)
         return held
 
     def numpy(self, x: mx.array, v: Value) -> Array:
@@ -141,7 +147,7 @@ class Run:
         found = frame.holder(v)
         if v in found.host:
             return found.host[v]
-        return np.broadcast_to(np.False_, tuple(found.device[v].shape))
+        return np.broadcast_to(np.False_, tuple(self.device(v, frame).shape))
 
     def _host(self, step: Step, frame: Frame) -> None:
         env = {v: self.host(v, frame) for v in dict.fromkeys(step.node.uses())}
@@ -152,26 +158,46 @@ class Run:
     def _native(self, step: Step, frame: Frame) -> None:
         node, low = step.node, step.lowering
         assert low is not None
-        arrays = [self._operand(step, i, v, frame) for i, v in enumerate(node.inputs)]
+        turned = step.images and self._turned(step, frame)
+        arrays = [self._operand(step, i, v, frame) if not turned else self._image(step, i, v, frame)
+                  for i, v in enumerate(node.inputs)]
         if not low.empty and step.op.kind not in ("elementwise", "view") and empty_like(arrays):
             if self.tracing:
                 raise Untraceable(f"{node.op} has an operand without elements")
             self._host(step, frame)
             return
-        split, call = step.split, StepCall(self, node, frame)
-        named = dict(zip(node.keys, arrays[split:], strict=True))
+        kernel = KERNELS.get(node.op, low.kernel) if turned else low.kernel
         try:
-            out = low.kernel(call, *step.op.group(arrays[:split]), **named,
-                             **step.attrs(frame.binding))
-            many = list(out) if isinstance(out, list | tuple) else [cast(mx.array, out)]
-            if self.eager:
-                self.evaluate(many)
+            out = self._made(step, kernel, arrays, frame)
         except (TreadleError, Untraceable) as e:
             raise _located(node, e) from None
         except (ValueError, RuntimeError, IndexError, TypeError, OverflowError, MemoryError) as e:
             raise RunError(f"{where(node)}: MLX: {e}") from e
-        for v, x in zip(node.outputs, many, strict=True):
-            frame.put(v, x)
+        (frame.last if turned else frame.device).update(zip(node.outputs, out, strict=True))
+
+    def _made(self, step: Step, kernel: Kernel, arrays: list[mx.array], frame: Frame
+              ) -> list[mx.array]:
+        split, call = step.split, StepCall(self, step.node, frame)
+        named = dict(zip(step.node.keys, arrays[split:], strict=True))
+        out = kernel(call, *step.op.group(arrays[:split]), **named, **step.attrs(frame.binding))
+        many = list(out) if isinstance(out, list | tuple) else [cast(mx.array, out)]
+        if self.eager:
+            self.evaluate(many)
+        return many
+
+    def _turned(self, step: Step, frame: Frame) -> bool:
+        """Whether the step runs on images with their channels last."""
+        if step.node.op in ALWAYS:
+            return True
+        rank = step.node.outputs[0].type.rank
+        return any(v.type.rank == rank and v in frame.holder(v).last for v in step.node.inputs)
+
+    def _image(self, step: Step, i: int, v: Value, frame: Frame) -> mx.array:
+        if i in step.packed or v.type.rank == 0:
+            return self._operand(step, i, v, frame)
+        found = frame.holder(v).last.get(v)
+        return spread(self.device(v, frame), step.node.outputs[0].type.rank) if (
+            found is None) else found
 
     def _operand(self, step: Step, i: int, v: Value, frame: Frame) -> mx.array:
         if (key := step.packed.get(i)) is None:

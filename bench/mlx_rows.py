@@ -1,0 +1,228 @@
+"""The device "mlx" beside the same models written by hand with MLX: `python -m bench.mlx_rows`.
+
+A transformer block, an MLP and a convolutional net, compiled and lazy, and the cost of a call with
+200 parameters. Both sides keep their arrays on the device, and take turns; the smallest of many
+times counts. Prints JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+
+from treadle.backends.mlx.arrays import to_mlx
+from treadle.backends.mlx.backend import Mlx
+from treadle.backends.mlx.device import text
+from treadle.backends.mlx.owner import owner
+from treadle.declare.arrays import Array
+from treadle.ir.graph import Builder, Value
+from treadle.ir.types import parse_type
+from treadle.ops.activations import gelu, relu, silu
+from treadle.ops.arithmetic import add
+from treadle.ops.attention import attention
+from treadle.ops.contract import matmul
+from treadle.ops.conv import conv
+from treadle.ops.movement import reshape, transpose
+from treadle.ops.norm import rms_norm
+from treadle.ops.pool import global_average_pool
+from treadle.passes.base import Context
+from treadle.passes.pipeline import from_config
+
+Weights = dict[str, Array]
+Args = dict[str, mx.array]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model: its input, its weights, and the two ways to write it."""
+
+    name: str
+    x: Array
+    weights: Weights
+    graph: Callable[[Value, Mapping[str, Value]], Value]
+    by_hand: Callable[[mx.array, Args], mx.array]
+
+
+def draw(rng: np.random.Generator, *shape: int, dtype: type = np.float32) -> Array:
+    """Weights of variance 1 / fan-in."""
+    fan = int(np.prod(shape[:-1])) or 1
+    return (rng.standard_normal(shape) / fan**0.5).astype(dtype)
+
+
+def block(rng: np.random.Generator, scale: int) -> Row:
+    """Pre-norm causal attention and SwiGLU in f16."""
+    heads, d, s = 2 * scale, 64, 64 * scale
+    e, f, half = heads * d, 4 * heads * d, np.float16
+    weights = {"g1": np.ones(e, half), "g2": np.ones(e, half),
+               **{k: draw(rng, e, e, dtype=half) for k in ("q", "k", "v", "o")},
+               "up": draw(rng, e, f, dtype=half), "gate": draw(rng, e, f, dtype=half),
+               "down": draw(rng, f, e, dtype=half)}
+
+    def graph(x: Value, w: Mapping[str, Value]) -> Value:
+        n = rms_norm(x, w["g1"])
+        q, k, v = (transpose(reshape(matmul(n, w[i]), shape=(1, s, heads, d)), perm=(0, 2, 1, 3))
+                   for i in "qkv")
+        mixed = reshape(transpose(attention(q, k, v, right=0), perm=(0, 2, 1, 3)),
+                        shape=(1, s, e))
+        x = add(x, matmul(mixed, w["o"]))
+        n = rms_norm(x, w["g2"])
+        return add(x, matmul(matmul(n, w["up"]) * silu(matmul(n, w["gate"])), w["down"]))
+
+    def by_hand(x: mx.array, w: Args) -> mx.array:
+        n = mx.fast.rms_norm(x, w["g1"], 1e-5)
+        q, k, v = ((n @ w[i]).reshape(1, s, heads, d).transpose(0, 2, 1, 3) for i in "qkv")
+        mixed = mx.fast.scaled_dot_product_attention(q, k, v, scale=d**-0.5, mask="causal")
+        x = x + mixed.transpose(0, 2, 1, 3).reshape(1, s, e) @ w["o"]
+        n = mx.fast.rms_norm(x, w["g2"], 1e-5)
+        gate = n @ w["gate"]
+        return x + ((n @ w["up"]) * (gate * mx.sigmoid(gate))) @ w["down"]
+
+    return Row("transformer block, f16", draw(rng, 1, s, e, dtype=half), weights, graph, by_hand)
+
+
+def mlp(rng: np.random.Generator, scale: int) -> Row:
+    """Four dense layers with GELU in f32."""
+    e, rows = 256 * scale, 64 * scale
+    weights = {k: v for i in range(4) for k, v in (
+        (f"w{i}", draw(rng, e, e)), (f"b{i}", draw(rng, 1, e)))}
+
+    def graph(x: Value, w: Mapping[str, Value]) -> Value:
+        for i in range(4):
+            x = gelu(add(matmul(x, w[f"w{i}"]), w[f"b{i}"]))
+        return x
+
+    def by_hand(x: mx.array, w: Args) -> mx.array:
+        for i in range(4):
+            x = x @ w[f"w{i}"] + w[f"b{i}"]
+            x = x * (1 + mx.erf(x / 2**0.5)) / 2
+        return x
+
+    return Row("MLP with GELU, f32", draw(rng, rows, e), weights, graph, by_hand)
+
+
+def conv_net(rng: np.random.Generator, scale: int) -> Row:
+    """Six 3x3 convolutions with ReLU, a mean and a dense layer in f32."""
+    widths, size = [3, *[32 * scale] * 6], 32 * scale
+    weights = {k: v for i, (a, b) in enumerate(zip(widths, widths[1:], strict=False))
+               for k, v in ((f"w{i}", np.ascontiguousarray(
+                   draw(rng, 3, 3, a, b).transpose(3, 2, 0, 1))), (f"b{i}", draw(rng, b)))}
+    weights["head"] = draw(rng, widths[-1], 100)
+
+    def graph(x: Value, w: Mapping[str, Value]) -> Value:
+        for i in range(6):
+            x = relu(conv(x, w[f"w{i}"], bias=w[f"b{i}"], strides=(1 + i % 2, 1 + i % 2),
+                          pads=(1, 1, 1, 1)))
+        flat = reshape(global_average_pool(x), shape=(x.shape[0], widths[-1]))
+        return matmul(flat, w["head"])
+
+    def by_hand(x: mx.array, w: Args) -> mx.array:
+        for i in range(6):
+            x = mx.conv2d(x, w[f"w{i}"], stride=1 + i % 2, padding=1) + w[f"b{i}"]
+            x = mx.maximum(x, 0)
+        return mx.mean(x, axis=(1, 2)) @ w["head"]
+
+    return Row("conv net, f32", draw(rng, 4, 3, size, size), weights, graph, by_hand)
+
+
+def call_cost(rng: np.random.Generator) -> Row:
+    """200 parameters and hardly any work: what a call costs."""
+    weights = {f"w{i}": draw(rng, 4) for i in range(200)}
+
+    def graph(x: Value, w: Mapping[str, Value]) -> Value:
+        for k in weights:
+            x = add(x, w[k])
+        return x
+
+    def by_hand(x: mx.array, w: Args) -> mx.array:
+        for k in weights:
+            x = x + w[k]
+        return x
+
+    return Row("200 parameters", draw(rng, 4), weights, graph, by_hand)
+
+
+def compiled(row: Row, mode: str) -> Callable[[], object]:
+    """A call of the row on the device "mlx", with resident input and output."""
+    with Builder(row.name) as b:
+        x = b.input("x", parse_type(_type(row.x)))
+        w = {k: b.input(k, parse_type(_type(v)), param=True) for k, v in row.weights.items()}
+        graph = b.finish(row.graph(x, w))
+    backend = Mlx(mode)
+    ctx = Context(dict(row.weights), legaliser=backend)
+    done = from_config().run(graph, ctx)
+    program = backend.compile(done.graph, ctx.params)
+    held = program.storage.put(row.x)
+    return lambda: program.run([held], {}, kept=(0,))[0]
+
+
+def _type(a: Array) -> str:
+    return f"{'f16' if a.dtype == np.float16 else 'f32'}[{','.join(map(str, a.shape))}]"
+
+
+def hand_written(row: Row, mode: str) -> Callable[[], object]:
+    """A call of the hand-written model in MLX's own thread: images channels-last, all compiled."""
+    def last(a: Array) -> mx.array:
+        return to_mlx(np.ascontiguousarray(np.moveaxis(a, 1, -1)) if a.ndim == 4 else a)
+
+    weights = {k: last(v) for k, v in row.weights.items()}
+    x = last(row.x)
+    mx.eval(x, weights)
+    fn = mx.compile(row.by_hand) if mode == "compiled" else row.by_hand
+
+    def call() -> object:
+        out = fn(x, weights)
+        mx.eval(out)
+        return out
+
+    return call
+
+
+def turns(ours: Callable[[], object], theirs: Callable[[], object], seconds: float
+          ) -> tuple[float, float]:
+    """The smallest time of each, taken in turns; theirs is timed inside MLX's thread."""
+    def timed(call: Callable[[], object]) -> float:
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+
+    for _ in range(3):
+        ours()
+        owner().call(theirs)
+    best, end = [1e9, 1e9], time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        best[0] = min(best[0], timed(ours))
+        best[1] = min(best[1], owner().call(timed, theirs))
+    return best[0], best[1]
+
+
+def main() -> None:
+    """Measure every row in both modes; the argument is the scale of the models."""
+    scale = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    rng = np.random.default_rng(0)
+    out: list[dict[str, object]] = []
+    for row in (block(rng, scale), mlp(rng, scale), conv_net(rng, scale), call_cost(rng)):
+        for mode in ("compiled", "lazy"):
+            ours = compiled(row, mode)
+            theirs = owner().call(hand_written, row, mode)
+            a, b = np.asarray(_numpy(ours())), np.asarray(_numpy(owner().call(theirs)))
+            error = float(np.abs(a.astype(np.float64) - b).max() / max(np.abs(b).max(), 1e-9))
+            us, them = turns(ours, theirs, 3.0)
+            out.append({"row": row.name, "mode": mode, "ours_us": round(us * 1e6, 1),
+                        "by_hand_us": round(them * 1e6, 1), "ratio": round(us / them, 3),
+                        "error": f"{error:.1e}"})
+            print(json.dumps(out[-1]), flush=True)
+    print(json.dumps({"device": text(), "scale": scale, "rows": out}))
+
+
+def _numpy(x: object) -> Array:
+    return owner().call(np.array, x)
+
+
+if __name__ == "__main__":
+    main()

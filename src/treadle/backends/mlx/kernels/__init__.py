@@ -1,0 +1,1 @@
+"""Kernels of our own, written once and rendered for CUDA and Metal."""

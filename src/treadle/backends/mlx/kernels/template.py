@@ -1,0 +1,110 @@
+"""A small template language: C with a few words that each target spells its own way.
+
+A body uses `$LANE`, `$WARP`, `$GROUP`, `$DEVICE`, `$SHARED`, `$BARRIER` and the functions
+`lane_sum(x)` and `load8(pointer, out)`, which the headers define. MLX adds the signature from the
+names of inputs and outputs and instantiates the template parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import mlx.core as mx
+
+from ....errors import DeclarationError
+
+Target: TypeAlias = Literal["cuda", "metal"]
+WARP = 32
+"""Lanes that add up together on both targets."""
+_WORDS: Mapping[Target, Mapping[str, str]] = {
+    "cuda": {"LANE": "(threadIdx.x % 32)", "WARP": "(threadIdx.x / 32)", "GROUP": "blockIdx.x",
+             "DEVICE": "", "SHARED": "__shared__", "BARRIER": "__syncthreads()"},
+    "metal": {"LANE": "thread_index_in_simdgroup", "WARP": "simdgroup_index_in_threadgroup",
+              "GROUP": "threadgroup_position_in_grid.x", "DEVICE": "device",
+              "SHARED": "threadgroup",
+              "BARRIER": "threadgroup_barrier(mem_flags::mem_threadgroup)"}}
+_HEADERS: Mapping[Target, str] = {
+    "cuda": """
+__device__ inline float lane_sum(float x) {
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+template <typename T>
+__device__ inline void load8(const T* p, float* out) {
+  struct alignas(16) Part { T v[16 / sizeof(T)]; };
+  constexpr int each = 16 / sizeof(T);
+  #pragma unroll
+  for (int i = 0; i < 8 / each; ++i) {
+    Part part = reinterpret_cast<const Part*>(p)[i];
+    #pragma unroll
+    for (int j = 0; j < each; ++j) out[i * each + j] = float(part.v[j]);
+  }
+}
+""",
+    "metal": """
+inline float lane_sum(float x) { return simd_sum(x); }
+template <typename T>
+inline void load8(const device T* p, thread float* out) {
+  for (int i = 0; i < 2; ++i) {
+    metal::vec<T, 4> part = reinterpret_cast<const device metal::vec<T, 4>*>(p)[i];
+    for (int j = 0; j < 4; ++j) out[i * 4 + j] = float(part[j]);
+  }
+}
+"""}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A kernel's name, operands and body."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    body: str
+
+    def render(self, target: Target) -> str:
+        """The body in a target's words."""
+        def word(found: re.Match[str]) -> str:
+            if (text := _WORDS[target].get(found[1])) is None:
+                raise DeclarationError(f"{self.name}: ${found[1]} is no word of the templates",
+                                       hint=f"they are {', '.join(sorted(_WORDS[target]))}")
+            return text
+
+        return re.sub(r"\$([A-Z]+)", word, self.body)
+
+
+def header(target: Target) -> str:
+    """The functions that bodies may call."""
+    return _HEADERS[target]
+
+
+def target() -> Target | None:
+    """What MLX's GPU here is programmed in; None without one."""
+    if mx.metal.is_available():
+        return "metal"
+    return "cuda" if mx.cuda.is_available() else None
+
+
+@lru_cache(64)
+def build(template: Template, for_: Target) -> Any:  # noqa: ANN401 - MLX's kernel object
+    """MLX's kernel, compiled at its first call for each set of parameters."""
+    make = mx.fast.metal_kernel if for_ == "metal" else mx.fast.cuda_kernel
+    return make(name=template.name, input_names=list(template.inputs),
+                output_names=list(template.outputs), source=template.render(for_),
+                header=header(for_))
+
+
+def launch(template: Template, inputs: Sequence[mx.array], params: Mapping[str, object],
+           groups: int, threads: int, shapes: Sequence[Sequence[int]],
+           dtypes: Sequence[mx.Dtype]) -> list[mx.array]:
+    """Outputs of `groups` blocks of `threads`, on the GPU that is here."""
+    found = target()
+    assert found is not None, "only called where there is a GPU"
+    return build(template, found)(
+        inputs=list(inputs), template=list(params.items()), grid=(groups * threads, 1, 1),
+        threadgroup=(threads, 1, 1), output_shapes=[tuple(s) for s in shapes],
+        output_dtypes=list(dtypes))
