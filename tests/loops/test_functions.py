@@ -101,7 +101,7 @@ DTYPES = pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @DTYPES
 @pytest.mark.parametrize("name", ONE)
 def test_error_bound(name: str, dtype: DType) -> None:
-    worst, where = ulps(name, dtype, samples(name, dtype, 160))
+    worst, where = ulps(name, dtype, samples(name, dtype, 100))
     assert worst <= BOUNDS[name][dtype is F64], where
 
 
