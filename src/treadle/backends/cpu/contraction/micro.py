@@ -82,7 +82,9 @@ class _Emitter:
         self.f, self.m = function, micro
         self.vector = micro.accumulator.vector(micro.tile.lanes)
         self.arg = {p.name: v for p, v in zip(function.parameters, function.args, strict=True)}
-        self.sets = micro.tile.splits(micro.rows, micro.vectors)
+        # With addresses and masks to compute too, LLVM has no registers for more sums.
+        apart = micro.masked and None in (micro.a_row, micro.a_step)
+        self.sets = 1 if apart else micro.tile.splits(micro.rows, micro.vectors)
         self.rows = self._row_pointers()
 
     def run(self) -> None:

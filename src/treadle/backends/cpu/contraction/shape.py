@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from ....codegen.llvm.text import Module
@@ -18,6 +19,10 @@ _WAYS = 8
 """Lines of one set of a first-level cache."""
 _STAGED_FOR = 12
 """Panels for which a chunk is worth copying its A."""
+_FAR_ROWS = 10
+"""Rows of A at unknown distances whose addresses leave the registers to the sums."""
+_WIDE_ROWS = 2
+"""The same where products take registers of their own."""
 _CHUNK_WORK = 1 << 20
 """Multiply-adds that make a chunk worth claiming."""
 _MOST_CHUNKS = 256
@@ -72,18 +77,22 @@ class Shape:
     def __init__(self, module: Module, spec: Matmul) -> None:
         target = module.target
         self.tile = tile_for(target, spec.accumulator)
+        self.open_depth = not isinstance(spec.k, int)
+        self.stages = _stages(spec, self.tile)
+        if not spec.a_transposed and not isinstance(spec.k if self.stages else spec.row_a, int):
+            self.tile = replace(self.tile, rows=min(self.tile.rows, _FAR_ROWS))
         self.integer = integer_plan(target, spec) if spec.integer else None
         self.group = self.integer.group if self.integer else 1
+        if self.group == 2 and target.is_arm:  # widened products are pairs of registers
+            self.tile = replace(self.tile, rows=min(self.tile.rows, _WIDE_ROWS))
         # LLVM reassociates integer sums across unrolled steps, and then spills.
         self.unroll = 1 if self.group == 2 else UNROLL
-        self.open_depth = not isinstance(spec.k, int)
         several = isinstance(spec.m, int) and spec.m > _REPACK_TILES * self.tile.rows
         self.copies_b = spec.b_layout == "columns" or (spec.b_layout == "rows" and several)
         self.depths = [Depth(0, spec.k, True, True)]
         if isinstance(spec.k, int) and not spec.integer:
             blocks = depth_blocks(spec, target, self.tile)
             self.depths = [Depth(at, size, at == 0, at == blocks[-1][0]) for at, size in blocks]
-        self.stages = _stages(spec, self.tile)
         few = self.stages and self.open_depth
         self.block_tiles = max(1, (_FEW_ROWS if few else _BLOCK_ROWS) // self.tile.rows)
 
