@@ -201,6 +201,8 @@ def spread_shape(view: View, lead: int) -> Shape:
 
 def _steps(view: View, axis: int, step: int) -> bool:
     """Whether neighbours along an axis lie `step` apart, or there are none."""
+    if 0 in view.shape:
+        return True
     other = view.strides[-1 if axis == -2 else -2]
     sound = other != 0 or view.shape[-1 if axis == -2 else -2] == 1
     return sound and (view.strides[axis] == step or view.shape[axis] == 1)
