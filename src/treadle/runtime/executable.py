@@ -64,8 +64,11 @@ class Executable:
         """
         line, calls = self._line, self._calls
         if out is None and not line.waiting and (ready := calls.find(args, named)) is not None:
-            with line.lock:
-                found = ready[0](ready[1])
+            try:
+                with line.lock:
+                    found = ready[0](ready[1])
+            except MemoryError as e:
+                raise no_memory(e) from None
             return dict(zip(calls.outputs, found))  # noqa: B905 - equal, and strict is slower
         arrays = self._states.asked.arrange(args, named)
         return line.run(lambda: self._run(arrays, out, None))
@@ -103,8 +106,7 @@ class Executable:
             found = program.run([*arrays, *hidden], binding, watch)
             return deliver(self.signature, found, arrays, out)
         except MemoryError as e:
-            raise RunError(f"out of memory: {e}",
-                           hint="bind smaller sizes to the symbolic dims") from None
+            raise no_memory(e) from None
 
     def _choose(self, binding: Mapping[str, int]) -> Program:
         """The program of a hot binding, or the one for all."""
@@ -219,6 +221,11 @@ class Executable:
         found.notes += self._line.run(lambda: self._states.notes(self._program))
         found.notes += self._special.notes if self._special else []
         return found
+
+
+def no_memory(e: MemoryError) -> RunError:
+    """The error of a run that memory did not suffice for."""
+    return RunError(f"out of memory: {e}", hint="bind smaller sizes to the symbolic dims")
 
 
 Compile = Callable[[Sequence[Array]], Executable]

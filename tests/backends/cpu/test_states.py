@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 
 import treadle
+from tests.backends.cpu.test_random import TYPES, inputs, random_graph
 from tests.onnx.build import F32 as F32_ONNX
 from tests.onnx.build import model, node
 from tests.runtime.surface import compiled, names, random
+from treadle.backends.base import State
 from treadle.backends.cpu import assembly
+from treadle.backends.cpu.backend import Cpu
 from treadle.backends.cpu.lowered import Packed
 from treadle.backends.cpu.plan import Planner
 from treadle.backends.cpu.program import CpuProgram
 from treadle.declare.opdef import cast_value
 from treadle.errors import RunError
-from treadle.ir.graph import Value
-from treadle.ir.types import F32, I64
+from treadle.ir.graph import Value, trace
+from treadle.ir.types import F32, I64, parse_type
 from treadle.ops import (
     argmax,
     concat,
@@ -38,6 +41,8 @@ from treadle.ops import (
     sum_,
     transpose,
 )
+from treadle.passes.base import Context
+from treadle.passes.pipeline import from_config
 from treadle.runtime.executable import Executable
 from treadle.runtime.resident import Resident
 
@@ -227,3 +232,32 @@ def test_packed_parameters_are_shared() -> None:
     two.share_params(one)
     assert packed(two) == packed(one)
     np.testing.assert_allclose(two(x)["y"], 2 * (x @ random(64, 64)), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_graphs_on_storage_with_gaps(seed: int) -> None:
+    """The lengths of an inner axis, with NaN beyond them and in dead memory."""
+    def fn(x: Value, y: Value, w: Value, filters: Value, at: Value) -> list[Value]:
+        rng = np.random.default_rng(1000 + seed)
+        a, b = (transpose(v, perm=(1, 0, 2)) for v in (x, y))
+        return [v for _ in range(12) for v in random_graph(rng, a, b, w, filters, at)]
+
+    types = ("f32[6,n,10]", "f32[6,n,10]", *TYPES[2:])
+    graph = from_config().run(trace(fn, *map(parse_type, types)), Context(legaliser=Cpu())).graph
+    plain = CpuProgram(graph, {}, threads=2, backend=Cpu())
+    program, grants = plain.with_states([State(0, 1, 130), State(1, 1, 130)])
+    assert "one plan serves many lengths" in grants[0].reason
+    for n in (20, 1, 16, 33, 100, 129, 3):
+        xs, binding = inputs(n), {"n": n}
+        room = [np.full((6, 130, 10), np.nan, np.float32) for _ in range(2)]
+        dense = [np.ascontiguousarray(x.transpose(1, 0, 2)) for x in xs[:2]]
+        for storage, x in zip(room, dense, strict=True):
+            storage[:, :n] = x
+        found = []
+        for poison in (False, True):
+            program.poison = poison
+            found.append(program.run([*room, *xs[2:]], dict(binding)))
+        want = plain.run([*dense, *xs[2:]], dict(binding))
+        for i, (a, b, w) in enumerate(zip(*found, want, strict=True)):
+            assert a.tobytes() == b.tobytes(), f"output {i} reads what is dead"
+            np.testing.assert_allclose(a, w, rtol=1e-4, atol=1e-4, err_msg=f"output {i}")

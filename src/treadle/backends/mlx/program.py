@@ -78,6 +78,11 @@ class MlxProgram:
 
     # Parameters
 
+    @property
+    def params(self) -> Mapping[str, Data]:
+        """Parameters by name."""
+        return {v.name: array for v, array in self._host.items()}
+
     def set_param(self, name: str, array: Data) -> None:
         """Replace a parameter between runs; packed forms are made again when they are needed."""
         value = next(v for v in self.graph.params if v.name == name)
