@@ -26,8 +26,8 @@ class Micro:
     Element (r, k) of A lies at `r * a_row + k * a_step`, (k, j) of B at `k * b_step + j`.
     `first` forgets what C holds, otherwise adds to it; `last` applies the epilogue and converts.
     `tail` is `k % unroll` if k is known. `masked` keeps columns from `left` on. `ahead` bytes of B
-    are prefetched, or `spread` lines of `next` per unrolled step. `streams` parts of
-    k are read side by side. With an `integer` plan one step of k is a group.
+    are prefetched, or `spread` lines of `next` per unrolled step, and `a_ahead` bytes of A.
+    `streams` parts of k are read side by side. With an `integer` plan one step of k is a group.
     """
 
     tile: Tile
@@ -51,6 +51,7 @@ class Micro:
     streams: int
     epilogue: Epilogue | None
     integer: IntegerPlan | None = None
+    a_ahead: int = 0
 
     @property
     def name(self) -> str:
@@ -124,6 +125,7 @@ class _Emitter:
                 self._multiply(sums, u % self.sets, places[stream], ahead, bases[stream])
                 self._prefetch(bases[stream][0], ahead)
             self._prefetch_next(loop)
+            self._prefetch_a(bases[0])
             loop.carry(*sums)
         sums = loop.results
         if tail is None:
@@ -204,6 +206,14 @@ class _Emitter:
         for j in range(m.spread):
             f.prefetch(f.address(self.arg["next"],
                                  loop.index * (m.spread * line // m.unroll) + j * line, m.b))
+
+    def _prefetch_a(self, bases: Sequence[Value]) -> None:
+        """Ask for what lies ahead in an A whose steps follow each other."""
+        f, m = self.f, self.m
+        if m.a_ahead and m.a_step is not None:
+            items = 64 // m.a.size
+            for at in range(0, m.unroll * m.a_step, items):
+                f.prefetch(f.address(bases[1], at + m.a_ahead // m.a.size, m.a))
 
     def _stored(self) -> list[Value]:
         """The sums that an earlier block of k left in C."""

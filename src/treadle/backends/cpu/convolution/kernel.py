@@ -19,6 +19,9 @@ from ..contraction.tiles import UNROLL
 from .gather import gather_function
 from .spec import Convolution, cut
 
+_AHEAD = 512
+"""Bytes of prefetch within packed weights, whose tiles follow each other."""
+
 
 class _Block(NamedTuple):
     """Panels of one batch entry and group, and the tiles of filters to compute for them."""
@@ -165,7 +168,7 @@ class _Macro:
                    b: Value) -> list[Value]:
         f, spec, height = self.f, self.spec, self.cut.height
         if spec.packed:
-            at = tile * (height * spec.depth) + depth.start * height
+            at = tile * (height * depth.size) + depth.start * height * self.cut.row_tiles
         else:
             at = row * spec.depth + depth.start
         in_y = row * self.area + position
@@ -211,4 +214,5 @@ class _Macro:
             a_step=self.cut.height if spec.packed else 1,
             b=spec.element, b_step=line if direct else tile.columns, c=spec.element, ldc=area,
             first=depth.first, last=depth.last, tail=depth.size % UNROLL, masked=masked,
-            ahead=0, spread=0, streams=1, epilogue=None if self.late else spec.epilogue)
+            ahead=0, spread=0, streams=1, epilogue=None if self.late else spec.epilogue,
+            a_ahead=_AHEAD if spec.packed else 0)
