@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -264,3 +265,26 @@ def test_tiles_stay_in_registers(on: target.Target) -> None:
                                                                       "slab_update"))}
     assert tiles
     assert not {name: s for name, s in tiles.items() if s.moves}
+
+
+@pytest.mark.parametrize(("width", "registers"), [(16, 32), (64, 32)])
+def test_vectors_of_any_width(width: int, registers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The geometry of other processors, computed by this one: LLVM splits or joins the vectors."""
+    other = replace(target.host(), vector_bytes=width, vector_registers=registers)
+    for module in ("assembly", "recurrence.lowering"):
+        monkeypatch.setattr(f"treadle.backends.cpu.{module}.host", lambda: other)
+    shape: dict[str, Any] = {"heads": (4, 2, 2), "dk": 20, "dv": 150, "decay": 2, "beta": 2}
+    attrs = {"rule": "gated_delta", "q_heads": 4, "kv_heads": 2}
+    for tokens in (1, 75):
+        operands = attention(tokens, **shape)
+        close(run(compiled(linear_attention, operands, 3, **attrs), operands),
+              answer(operands, **attrs))
+    for last in (False, True):
+        given = convolution(20, (2, 37), 4, past=True, channels_last=last)
+        close(run(compiled(causal_conv_with_state, given, 2, channels_last=last), given),
+              oracle.causal_conv_with_state(*list(given.values())[:2], past=given["past"],
+                                            channels_last=last))
+    scan = [f32(1, 9, 21), np.abs(f32(1, 9, 21)), -np.abs(f32(21, 3)), f32(1, 9, 3), f32(1, 9, 3)]
+    names: list[str] = ["x", "dt", "a", "b", "c"]
+    given = dict(zip(names, scan, strict=True))
+    close(run(compiled(selective_scan, given, 5), given), oracle.selective_scan(*scan))
