@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,6 +50,8 @@ def test_every_way_to_call_finds_the_bound_call(binds: list[int]) -> None:
         given = dict(zip(names, (x, y), strict=True))
         for out in (exe(x, y), exe(given), exe(**given), exe(dict(reversed(given.items())))):
             np.testing.assert_array_equal(next(iter(out.values())), x * np.float32(2) + y)
+    assert len(binds) == 4
+    exe(*(pickle.loads(pickle.dumps(a)) for a in (x, y)))  # noqa: S301 - another dtype object
     assert len(binds) == 4
 
 

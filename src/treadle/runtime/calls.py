@@ -59,7 +59,7 @@ class Calls:
     def _match(self, arrays: Sequence[Any]) -> tuple[Call, Sequence[Array]] | None:
         shapes: list[tuple[int, ...]] = []
         for array, dtype in zip(arrays, self._dtypes):  # noqa: B905 - equal, and strict is slower
-            if (type(array) is not np.ndarray or array.dtype is not dtype
+            if (type(array) is not np.ndarray or array.dtype != dtype
                     or array.flags.num & _SOLID != _SOLID):
                 return None
             shapes.append(array.shape)
