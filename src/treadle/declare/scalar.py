@@ -32,7 +32,7 @@ class Scalar(Arithmetic["Scalar"]):
     `value` is a variable's index, a constant's number, or the attributes of a derived primitive.
     """
 
-    __slots__ = ("__weakref__", "args", "dtype", "op", "value")
+    __slots__ = ("args", "dtype", "op", "value")
     op: str
     args: tuple[Scalar, ...]
     dtype: DType

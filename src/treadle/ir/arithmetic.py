@@ -15,7 +15,7 @@ class Arithmetic(Generic[S]):
     `==` stays identity, so that values can be dictionary keys: write `eq(a, b)`.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
     __array_ufunc__ = None  # a NumPy array on the left must defer to the methods below
 
     def _apply(self, op: str, *args: object) -> S:

@@ -47,7 +47,7 @@ class Blob:
         return TensorType(self.shape, self.dtype)
 
 
-@dataclass(slots=True, eq=False, repr=False, weakref_slot=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Value(Arithmetic["Value"]):
     """One SSA value: a graph input or output number `index` of `producer`."""
 
