@@ -315,3 +315,17 @@ def test_the_default_number_of_threads(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert processors.usable_cores(groups, tree) == 1
     monkeypatch.setenv("TREADLE_THREADS", "7")
     assert processors.default_threads() == 7
+
+
+def test_what_one_thread_can_do_wakes_no_other() -> None:
+    before = workers()
+    pool, small = ThreadPool(3), Workload((1, 1, 1))
+    assert pool.runner(small.schedule) == pool.run_serial
+    for _ in range(10):
+        small.outcome(pool.run)
+    assert workers() == before
+    large = Workload((2,))
+    assert pool.runner(large.schedule) == pool.run
+    large.outcome(pool.run)
+    assert workers() == before + 2
+    pool.close()

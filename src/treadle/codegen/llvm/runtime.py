@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from ...errors import TreadleError
 from . import worker
-from .jit import MemoryCache, build
+from .cache import default_cache
+from .jit import build
 from .kernel import SCRATCH_AT
 from .processors import default_threads
 from .schedule import Frame, Schedule
@@ -26,7 +27,6 @@ Words = NDArray[np.int64]
 RUN_SPINS, STEP_SPINS = 2000, 1000
 """Polls before a worker parks between runs, and before anyone parks inside one."""
 MAX_THREADS = 1024
-_CACHE = MemoryCache()
 
 
 class KernelFault(TreadleError):
@@ -41,7 +41,7 @@ class _Native:
     """The compiled runtime of this process."""
 
     def __init__(self, parking: str) -> None:
-        program = build(worker.runtime_text(host(), parking), host(), _CACHE)
+        program = build(worker.runtime_text(host(), parking), host(), default_cache())
         pointer, whole = ctypes.c_void_p, ctypes.c_int64
         self.prepare = program.function("prepare", None, pointer)
         self.serial = program.function("serial", ctypes.c_int32, *[pointer] * 3)
