@@ -153,6 +153,22 @@ def test_decays_to_nothing_and_long_keys_are_exact_cases() -> None:
     close(run(program, operands), answer(operands, **attrs))
 
 
+@pytest.mark.parametrize("decay", [2, 16])
+def test_a_token_reaches_no_token_before_it(decay: int) -> None:
+    shape: dict[str, Any] = {"heads": (2, 2, 2), "dk": 8, "dv": 16, "decay": decay, "beta": 2}
+    attrs = {"rule": "gated_delta", "q_heads": 2, "kv_heads": 2}
+    operands = attention(40, **shape)
+    program = compiled(linear_attention, operands, 3, **attrs)
+    sound = run(program, operands)[0]
+    for name, x in operands.items():
+        if name != "past":
+            x[:, 21] = np.nan
+            x[:, 23] = np.inf
+    found = run(program, operands)[0]
+    np.testing.assert_array_equal(found[:, :21], sound[:, :21])
+    assert np.isnan(found[:, 24:]).all()
+
+
 def test_decays_that_grow() -> None:
     operands = attention(50, (2, 2, 2), 8, 8, 2)
     operands["decay"] = np.abs(operands["decay"]) * 0.3
@@ -261,8 +277,8 @@ def test_tiles_stay_in_registers(on: target.Target) -> None:
     spec = Linear(2, 2, 2, 64, 64, 0.1, "head", "head", True, 0, F16, F32)
     export(module, [emit_linear(module, spec, "scan")])
     found = spills(assembly(module.text(), on))
-    tiles = {name: s for name, s in found.items() if name.startswith(("slab_product",
-                                                                      "slab_update"))}
+    tiles = {name: s for name, s in found.items() if name.startswith((
+        "slab_product", "slab_update", "slab_triangle", "state_step"))}
     assert tiles
     assert not {name: s for name, s in tiles.items() if s.moves}
 

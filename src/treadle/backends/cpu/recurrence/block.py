@@ -136,9 +136,8 @@ class Block:
         self.tiles.product(p, chunk * self.spec.group, at["q"], at["turned"], at["scores"])
         if self.spec.delta:
             self.tiles.product(p, chunk, at["k"], at["turned"], at["overlap"])
-        last = self._mask_pairs()
         if self.spec.decay == "head":
-            self._decay_rows(last)
+            self._decay_rows(self._decay_pairs())
 
     def _turn(self) -> None:
         """Keys by size, then token, from squares that are transposed in registers."""
@@ -150,31 +149,28 @@ class Block:
             for j, row in enumerate(transpose(f, rows)):
                 f.store(row, to, j * self.chunk)
 
-    def _mask_pairs(self) -> list[Value]:
-        """Pairs (i, j) times a(j, i], zeros for j > i; gives a(j, n]. `kept` gets a(0, i]."""
+    def _decay_pairs(self) -> list[Value]:
+        """Pairs (i, j) times a(j, i]; gives a(j, n]. `line` gets a(0, i], `kept` the last one.
+
+        Pairs with j > i are never read.
+        """
         f, chunk, lanes, spec = self.f, self.chunk, self.lanes, self.spec
         order = f.iota(I64.vector(lanes))
-        zero = f.constant(self.kind, 0)
-        start = [*[zero] * VECTORS, f.constant(F32, 1)]
+        start = [*[f.constant(self.kind, 0)] * VECTORS, f.constant(F32, 1)]
         with f.loop(0, chunk, 1, start) as i:
             *pairs, since = i.values
-            if spec.decay == "head":
-                a = f.load(F32, self.at["decay"], i.index)
-                pairs = [p * f.splat(a, lanes) for p in pairs]
-                since = since * a
-                f.store(since, self.at["line"], i.index)
-            masks = [f.compare("le", order, f.splat(i.index - j * lanes, lanes))
-                     for j in range(VECTORS)]
+            a = f.load(F32, self.at["decay"], i.index)
+            since = since * a
+            f.store(since, self.at["line"], i.index)
             own = [f.compare("eq", order, f.splat(i.index - j * lanes, lanes))
                    for j in range(VECTORS)]
-            pairs = [f.select(o, 1.0, p) for o, p in zip(own, pairs, strict=True)]
+            pairs = [f.select(o, 1.0, p * f.splat(a, lanes))
+                     for o, p in zip(own, pairs, strict=True)]
             rows = [("scores", g * chunk) for g in range(spec.group)]
             for name, first in [*rows, *[("overlap", 0)] * spec.delta]:
                 row = f.address(self.at[name], (i.index + first) * chunk, F32)
-                for j in range(VECTORS):
-                    x = f.load(self.kind, row, j * lanes)
-                    x = x * pairs[j] if spec.decay == "head" else x
-                    f.store(f.select(masks[j], x, 0.0), row, j * lanes)
+                for j, by in enumerate(pairs):
+                    f.store(f.load(self.kind, row, j * lanes) * by, row, j * lanes)
             i.carry(*pairs, since)
         *ends, since = i.results
         f.store(since, self.at["kept"], 0)
@@ -200,7 +196,6 @@ class Block:
     def _relate_by_key(self) -> None:
         """Pairs one by one: the key of j is carried forward under the decays of later tokens."""
         f, at, chunk, depth = self.f, self.at, self.chunk, self.depth
-        f.fill(at["scores"], 0, 4 * chunk * chunk * self.spec.group)
         with f.loop(0, chunk) as j:
             carried = f.address(at["turned"], j.index * depth, F32)
             f.copy(carried, f.address(at["k"], j.index * depth, F32), 4 * depth)

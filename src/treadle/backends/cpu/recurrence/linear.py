@@ -214,8 +214,7 @@ class _Emitter:
                 tiles.solve(cut.chunk, cut.width, at["overlap"], at["found"], at["beta"], v)
             tiles.product(Product(spec.dk, cut.depth, cut.columns, cut.width), rows, at["q"],
                           state, y)
-            tiles.product(Product(cut.chunk, cut.chunk, cut.width, cut.width, adds=True), rows,
-                          at["scores"], v, y)
+            tiles.triangle(cut.chunk, spec.group, cut.width, at["scores"], v, y)
             by_key = spec.decay == "key"
             step, line = (1, cut.depth) if by_key else (cut.chunk, 1)
             tiles.update(Update(cut.chunk, step, line, cut.width, spec.decay), spec.dk, state,

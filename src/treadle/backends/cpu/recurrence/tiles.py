@@ -20,13 +20,12 @@ _SUMS = 8
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """C[rows, slab] (+)= A[rows, depth] B[depth, slab], by the distances of lines."""
+    """C[rows, slab] = A[rows, depth] B[depth, slab], by the distances of lines."""
 
     depth: int
     a_line: int
     b_line: int
     c_line: int
-    adds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,17 @@ class Tiles:
         if rest := depth % rows:
             part(rest, whole * rows)
 
+    def triangle(self, chunk: int, group: int, line: int, a: Value, b: Value, c: Value) -> None:
+        """C += A B for the lower triangles of `group` matrices [chunk, chunk]; no other is read."""
+        height = min(self.rows, _FEW_ROWS)
+        for g in range(group):
+            for low in range(0, chunk, height):
+                tile = _triangle(self.module, chunk, low, min(height, chunk - low), line,
+                                 self.lanes)
+                first = g * chunk + low
+                self.f.invoke(tile, self.f.address(a, first * chunk, F32), b,
+                              self.f.address(c, first * line, F32))
+
     def solve(self, chunk: int, v_line: int, overlap: Value, found: Value, beta: Value, v: Value
               ) -> None:
         """What each token adds, in place of its value."""
@@ -94,8 +104,7 @@ def _begin(module: Module, name: str, count: int) -> Function | None:
 
 
 def _product(module: Module, p: Product, rows: int, lanes: int) -> Function:
-    name = (f"slab_product_{rows}x{lanes}_{p.depth}_{p.a_line}_{p.b_line}_{p.c_line}"
-            f"_{int(p.adds)}")
+    name = f"slab_product_{rows}x{lanes}_{p.depth}_{p.a_line}_{p.b_line}_{p.c_line}"
     if (f := _begin(module, name, 3)) is None:
         return module.functions[name]
     a, b, c = f.args
@@ -110,28 +119,53 @@ def _product(module: Module, p: Product, rows: int, lanes: int) -> Function:
         sums = list(loop.values)
         near, row = f.address(a, loop.index, F32), f.address(b, loop.index * p.b_line, F32)
         for u in range(unroll):
-            _step(f, p, (near, row, u), lanes, sums, u % sets * count, rows)
+            _step(f, p, (near, row, u), lanes, sums, u % sets * count, range(rows))
         loop.carry(*sums)
     sums = list(loop.results)
     near, row = f.address(a, whole, F32), f.address(b, whole * p.b_line, F32)
     for u in range(p.depth - whole):
-        _step(f, p, (near, row, u), lanes, sums, u % sets * count, rows)
+        _step(f, p, (near, row, u), lanes, sums, u % sets * count, range(rows))
     while len(sums) > count:
         half = len(sums) // 2
         sums = [x + y for x, y in zip(sums[:half], sums[half:], strict=True)]
     for i, value in enumerate(sums):
-        at = i // VECTORS * p.c_line + i % VECTORS * lanes
-        f.store(f.load(kind, c, at) + value if p.adds else value, c, at)
+        f.store(value, c, i // VECTORS * p.c_line + i % VECTORS * lanes)
+    f.give()
+    return f
+
+
+def _triangle(module: Module, chunk: int, low: int, rows: int, line: int, lanes: int
+              ) -> Function:
+    """Rows `low` to `low + rows` of a lower triangle: row i reads B up to its own row."""
+    name = f"slab_triangle_{chunk}_{low}_{rows}x{lanes}_{line}"
+    if (f := _begin(module, name, 3)) is None:
+        return module.functions[name]
+    a, b, c = f.args
+    p, kind = Product(low, chunk, line, line), F32.vector(lanes)
+    places = [i // VECTORS * line + i % VECTORS * lanes for i in range(rows * VECTORS)]
+    sums = [f.load(kind, c, at) for at in places]
+    if low:
+        with f.loop(0, low, 1, sums) as loop:
+            sums = list(loop.values)
+            place = (f.address(a, loop.index, F32), f.address(b, loop.index * line, F32), 0)
+            _step(f, p, place, lanes, sums, 0, range(rows))
+            loop.carry(*sums)
+        sums = list(loop.results)
+    near, row = f.address(a, low, F32), f.address(b, low * line, F32)
+    for u in range(rows):
+        _step(f, p, (near, row, u), lanes, sums, 0, range(u, rows))
+    for at, value in zip(places, sums, strict=True):
+        f.store(value, c, at)
     f.give()
     return f
 
 
 def _step(f: Function, p: Product, place: tuple[Value, Value, int], lanes: int,
-          sums: list[Value], first: int, rows: int) -> None:
-    """One step of the depth into the sums from `first` on."""
+          sums: list[Value], first: int, rows: range) -> None:
+    """One step of the depth into the sums from `first` on, for some rows."""
     a, b, u = place
     row = [f.load(F32.vector(lanes), b, u * p.b_line + j * lanes) for j in range(VECTORS)]
-    for r in range(rows):
+    for r in rows:
         item = broadcast(f, a, r * p.a_line + u, lanes)
         for j in range(VECTORS):
             at = first + r * VECTORS + j
