@@ -13,7 +13,7 @@ from ....codegen.llvm.text import F32, PTR, VOID, Function, Index, Module, Type,
 from .spec import VECTORS
 from .vectors import broadcast, multiply_add
 
-_UNROLL, _FEW_ROWS = 4, 6
+_UNROLL, _FEW_ROWS, _TRIANGLE_ROWS = 4, 6, 4
 _SUMS = 8
 """Sums that are built side by side, so that none waits for the one before."""
 
@@ -80,11 +80,10 @@ class Tiles:
 
     def triangle(self, chunk: int, group: int, line: int, a: Value, b: Value, c: Value) -> None:
         """C += A B for the lower triangles of `group` matrices [chunk, chunk]; no other is read."""
-        height = min(self.rows, _FEW_ROWS)
+        height = _TRIANGLE_ROWS
         for g in range(group):
             for low in range(0, chunk, height):
-                tile = _triangle(self.module, chunk, low, min(height, chunk - low), line,
-                                 self.lanes)
+                tile = _triangle(self.module, chunk, low, height, line, self.lanes)
                 first = g * chunk + low
                 self.f.invoke(tile, self.f.address(a, first * chunk, F32), b,
                               self.f.address(c, first * line, F32))
