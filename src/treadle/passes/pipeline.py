@@ -23,6 +23,7 @@ from .decompose import Decompose
 from .dedupe_params import DedupeParams
 from .fold_affine import FoldAffine
 from .fuse import Fuse
+from .open_resize import OpenResize
 from .raise_activation import RaiseActivation
 from .raise_attention import RaiseAttention
 from .raise_layer_norm import RaiseLayerNorm
@@ -36,7 +37,7 @@ from .shape_fold import ShapeFold
 PASSES: dict[str, type[Pass]] = {p.name: p for p in (
     DedupeParams, ShapeFold, ConstantFold, Algebraic, CommonSubexpressions, DeadCode,
     RaiseActivation, RaiseSoftmax, RaiseLayerNorm, RaiseRmsNorm, RaiseRope,
-    RaiseAttention, RaiseSwiglu, RaiseResidualNorm, FoldAffine, Decompose, Fuse)}
+    RaiseAttention, RaiseSwiglu, RaiseResidualNorm, FoldAffine, Decompose, OpenResize, Fuse)}
 """Every pass by name."""
 SIMPLIFY = ("shape_fold", "constant_fold", "algebraic", "cse", "dce")
 RAISE = ("raise_activation", "raise_softmax", "raise_layer_norm", "raise_rms_norm",
@@ -54,7 +55,8 @@ class Phase(NamedTuple):
 
 
 PHASES = (Phase(("dedupe_params",)), Phase(SIMPLIFY, True), Phase(RAISE), Phase(WEIGHTS, True),
-          Phase(SIMPLIFY, True), Phase(("decompose",)), Phase(SIMPLIFY, True), Phase(("fuse",)))
+          Phase(SIMPLIFY, True), Phase(("decompose", "open_resize")), Phase(SIMPLIFY, True),
+          Phase(("fuse",)))
 """The default order."""
 
 
