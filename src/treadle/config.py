@@ -80,8 +80,8 @@ class Config:
         metadata=_meta(
             parse_path,
             "",
-            "Directory whose folder `passes` receives the graph's text after every pass that "
-            "changed it.",
+            "Directory that receives a folder for every compiled model: its graph, LLVM IR, "
+            "assembly, memory plan and a script that runs it again.",
         ),
     )
     threads: int | None = field(

@@ -56,6 +56,14 @@ class Grant:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What a program knows of a node: its kernels by name, and where its first output lies."""
+
+    kernel: str = ""
+    slot: str = ""
+
+
 Call: TypeAlias = Callable[[Sequence[Array]], list[Array]]
 """Row-major inputs of known shapes to fresh outputs."""
 

@@ -13,6 +13,7 @@ from typing import ClassVar, Protocol, TypeAlias
 
 from ..declare.arrays import Array, Encoded
 from ..ir.graph import Graph, Node
+from ..ir.types import Shape
 
 Data: TypeAlias = "Array | Encoded"
 
@@ -38,6 +39,15 @@ class Entry:
         return f"{self.by}: {'not done: ' if self.stopped else ''}{self.what} x{self.count}"
 
 
+Look: TypeAlias = "tuple[str, str, tuple[Shape, ...], tuple[Shape, ...]]"
+
+
+def look(node: Node) -> Look:
+    """What tells a node from others while passes copy it: operator, source, shapes."""
+    return (node.op, node.loc, tuple([v.type.shape for v in node.outputs]),
+            tuple([v.type.shape for v in node.inputs]))
+
+
 @dataclass(slots=True)
 class Context:
     """What passes share: the data of frozen parameters, the backend, the report.
@@ -48,8 +58,15 @@ class Context:
 
     params: dict[str, Data] = field(default_factory=dict[str, Data])
     legaliser: Legaliser | None = None
+    origins: dict[Look, str] = field(default_factory=dict["Look", str])
+    """The pass after which nodes of a look were first seen; "" for those of the loaded graph."""
     _counts: dict[tuple[str, str, bool], int] = field(
         default_factory=dict[tuple[str, str, bool], int])
+
+    def saw(self, graph: Graph, by: str = "") -> None:
+        """Remember which looks of nodes a pass brought, those inside regions included."""
+        for node in graph.walk():
+            self.origins.setdefault(look(node), by)
 
     def did(self, by: Pass, what: str, count: int = 1) -> None:
         """Report `count` changes."""

@@ -109,6 +109,7 @@ class Pipeline:
     def run(self, graph: Graph, ctx: Context | None = None) -> Result:
         """Run the passes on `graph`, which is left as it is."""
         done = Result(graph, ctx or Context(), [])
+        done.context.saw(graph)
         if self.verify:
             _check(graph, "before the passes")
         settled: dict[Phase, Graph] = {}
@@ -141,6 +142,8 @@ class Pipeline:
         graph = step.run(done.graph, done.context)
         seconds = time.perf_counter() - start
         changed = graph is not done.graph
+        if changed:
+            done.context.saw(graph, step.name)
         if self.verify and changed:
             _check(graph, f"after {step.name}")
         shown = {"all", step.name} & {*self.print_after}

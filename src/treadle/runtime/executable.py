@@ -14,6 +14,7 @@ from ..declare.arrays import Array, type_of
 from ..declare.evaluate import Binding, Watch
 from ..errors import BindingError, RunError
 from ..ir.graph import Graph
+from ..passes.base import Look
 from .calls import Calls
 from .explain import Explanation, explain
 from .line import Line
@@ -37,10 +38,11 @@ class Executable:
 
     def __init__(self, program: Program, signature: Signature, backend: Backend,
                  passes: Sequence[str] = (), *, frozen: bool = True, keys: Keys | None = None,
-                 special: Specialised | None = None) -> None:
+                 special: Specialised | None = None,
+                 origins: Mapping[Look, str] | None = None) -> None:
         self.signature, self.backend, self.frozen = signature, backend, frozen
         self._program, self._passes = program, tuple(passes)
-        self._keys, self._special = keys, special
+        self._keys, self._special, self._origins = keys, special, origins
         self._line = Line()
         self._calls = Calls(signature)
         self._states = States(signature, self._line)
@@ -217,7 +219,7 @@ class Executable:
 
     def explain(self) -> Explanation:
         """What runs: for each node its source, the device's claim, and sizes."""
-        found = explain(self.graph, self.backend, self._passes)
+        found = explain(self.graph, self.backend, self._passes, self._origins, self._program)
         found.notes += self._line.run(lambda: self._states.notes(self._program))
         found.notes += self._special.notes if self._special else []
         return found

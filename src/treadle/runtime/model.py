@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..backends.base import Backend, Program
 from ..backends.devices import usable
+from ..config import Config
 from ..declare.arrays import Array
 from ..declare.opdef import infer
 from ..errors import DeviceError, ImportFailure
 from ..ir.graph import Graph
 from ..ir.verify import verify
-from ..passes.base import Context
+from ..passes.base import Context, Look
 from ..passes.pipeline import Pipeline, from_config
 from ..transforms.clone import bind_sizes
 from .executable import Executable, LateExecutable
@@ -95,17 +96,19 @@ class Model:
                                   signature.outputs)
         held = without_key(self.built.params) if keys else self.built.params
 
+        origins = dict[Look, str]()
+
         def compile_(graph: Graph) -> tuple[Program, list[str]]:
-            ctx = Context(dict(held) if freeze else {}, legaliser=backend)
-            done = (pipeline or from_config()).run(graph, ctx)
-            program = backend.compile(done.graph, ctx.params if freeze else held)
+            ctx = Context(dict(held) if freeze else {}, legaliser=backend, origins=origins)
+            steps = pipeline or from_config()
+            program = _compiled(backend, graph, ctx, steps, None if freeze else held, self.source)
             return program, [*getattr(program, "notes", ()), *map(str, ctx.report)]
 
         program, notes = compile_(graph)
         special = None if not specialise else Specialised(
             specialise, lambda binding: compile_(bind_sizes(graph, binding))[0], self.source)
         return Executable(program, signature, backend, [*self.built.notes, *notes], frozen=freeze,
-                          keys=keys, special=special)
+                          keys=keys, special=special, origins=origins)
 
 
 class Binder(Protocol):
@@ -158,6 +161,24 @@ class LateModel:
                                  freeze=freeze, pipeline=pipeline)
 
         return LateExecutable(self.signature, backend, self.binder, specialise)
+
+
+def _compiled(backend: Backend, graph: Graph, ctx: Context, steps: Pipeline,
+              held: Mapping[str, Array] | None, source: str) -> Program:
+    """A program after the passes; `held` are parameters that stay as they are.
+
+    With `TREADLE_DUMP` a folder tells what became of the model.
+    """
+    root = Config.from_environment().dump
+    if root is None:
+        done = steps.run(graph, ctx)
+        return backend.compile(done.graph, ctx.params if held is None else held)
+    from .dump import dumped, new_folder
+
+    folder = new_folder(root, source)
+    done = replace(steps, dump=folder / "passes").run(graph, ctx)
+    params = ctx.params if held is None else held
+    return dumped(folder, backend.compile(done.graph, params), params)
 
 
 def on_threads(backend: Backend, threads: int | None) -> Backend:

@@ -102,6 +102,12 @@ class Assembled:
     """Bases that kernels write."""
     prepared: Sequence[Node]
     """Nodes that follow from parameters alone: computed once, and again when one is set."""
+    emitted: Sequence[Lowered] = ()
+    """The kernels, in the order of the program's table."""
+
+    def text(self) -> str:
+        """The LLVM IR of all kernels, written again."""
+        return _written(self.emitted).text()
 
 
 class Assembler:
@@ -149,16 +155,13 @@ class Assembler:
             self._node(node)
         program, found = self._code()
         return Assembled(self.graph, self.stages, self.views, program, found,
-                         frozenset(self.native), self.prepared)
+                         frozenset(self.native), self.prepared, self.emitted)
 
     def _code(self) -> tuple[Program | None, list[int]]:
         if not self.emitted:
             return None, []
-        module = Module(host())
-        made = [lowered.emit(module, f"k{i}") for i, lowered in enumerate(self.emitted)]
-        export(module, made)
-        program = build(module.text(), host(), default_cache())
-        return program, addresses(program, len(made))
+        program = build(_written(self.emitted).text(), host(), default_cache())
+        return program, addresses(program, len(self.emitted))
 
     def _node(self, node: Node) -> None:
         stage = self.stages[-1]
@@ -174,7 +177,12 @@ class Assembler:
             self.compute(node, stage)
 
     def _prepares(self, node: Node) -> bool:
-        """Whether a node follows from parameters and constants alone, and its result fits."""
+        """Whether a node follows from parameters and constants alone, and its result fits.
+
+        Constants of several axes count too: they may be weights, which kernels pack.
+        """
+        if node.op == "constant" and node.outputs[0].type.rank > 1:
+            return holds(node.outputs[0].dtype)
         inputs = [v for v in node.inputs if v in self.fixed or v.producer not in self.constants]
         if not inputs or node.regions or is_view(node) or node.reads():
             return False
@@ -250,6 +258,12 @@ class Assembler:
             self.emitted.append(lowered)
         self.native.update(lowered.writes)
         return NativeStep(node, lowered, number)
+
+
+def _written(kernels: Sequence[Lowered]) -> Module:
+    module = Module(host())
+    export(module, [lowered.emit(module, f"k{i}") for i, lowered in enumerate(kernels)])
+    return module
 
 
 from .scans import scan_natively  # noqa: E402 - it builds what is declared above

@@ -6,6 +6,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -15,14 +16,16 @@ from ...declare import evaluate as interpreter
 from ...declare.arrays import Array, Encoded
 from ...declare.evaluate import Binding, Watch
 from ...errors import RunError
-from ...ir.graph import Graph, Value
+from ...ir.graph import Graph, Node, Value
 from ...memory.views import View
 from ...passes.base import Context, Legaliser
 from ...passes.fuse import Fuse
-from ..base import Buffer, Call, Data, Grant, HostStorage, State
+from ..base import Buffer, Call, Data, Fact, Grant, HostStorage, State
 from .addresses import address, array_at, solid
 from .assembly import Assembled, Assembler, HostStep, RepeatStep
 from .direct import Direct
+from .dump import write
+from .facts import facts
 from .lowered import Packed
 from .packs import Shared, packs, shared
 from .plan import Base, Bytes, Plan, Planner, Segment, bound, leaf, place, read
@@ -194,6 +197,19 @@ class CpuProgram:
             kept.move_to_end(key)
         planner.serve(found, binding)
         return found
+
+    def recent(self, at: int) -> Plan | None:
+        """The plan that a stage used last."""
+        plans = self._plans[at]
+        return plans[next(reversed(plans))] if plans else None
+
+    def facts(self) -> dict[Node, Fact]:
+        """Kernels and memory of the graph's nodes."""
+        return facts(self)
+
+    def dump(self, folder: Path) -> None:
+        """Write LLVM IR, assembly and the memory plan."""
+        write(self, folder)
 
     # Running
 
