@@ -230,10 +230,13 @@ class Device:
 
 
 def on_cpu(graph: Graph, arrays: Arrays) -> Sequence[Array]:
-    """The graph's outputs by the CPU backend, composites opened as it wishes."""
+    """The graph's outputs by the CPU backend, twice: as a first call and as a bound one."""
     exe = Model("case", Built(graph, {})).compile("cpu")
+    first = list(exe.run(arrays).values())
+    if not any(v.dtype.sort == "host" for v in (*graph.inputs, *graph.outputs)):
+        assert_same(list(exe(*arrays).values()), first)
     return [host(a) if v.dtype.sort == "host" else a
-            for v, a in zip(graph.outputs, exe.run(arrays).values(), strict=True)]
+            for v, a in zip(graph.outputs, first, strict=True)]
 
 
 DEVICES = [Device("reference", execute), Device("cpu", on_cpu, exact=False)]

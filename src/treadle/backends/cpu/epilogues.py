@@ -58,6 +58,8 @@ def _finished(body: Graph, head: Node, ins: Sequence[View], outs: Sequence[View]
               fixed: Collection[Value], *, strict: bool = False) -> list[Lowered]:
     if len(body.outputs) != 1:
         raise Declined("several results")
+    if head.op in convolution.LOWERINGS and body.outputs[0].dtype is not head.outputs[0].dtype:
+        raise Declined(f"windows of {head.outputs[0].dtype} that end as {body.outputs[0].dtype}")
     made, given = head.outputs[0], dict(zip(body.inputs, ins, strict=True))
     env = {v: var(i + 1, v.dtype) for i, v in enumerate(body.inputs)}
     rest = [n for n in body.nodes if n is not head]
