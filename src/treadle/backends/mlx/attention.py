@@ -1,4 +1,4 @@
-"""Attention and norms on MLX's fused kernels, where these mean the same."""
+"""Attention on MLX's fused kernel, where it means the same."""
 
 from __future__ import annotations
 
@@ -92,28 +92,4 @@ def _attends(node: Node) -> str:
     return ""
 
 
-
-def layer_norm(x: mx.array, gamma: mx.array, *, beta: mx.array | None = None, axis: int,
-               eps: float) -> mx.array:
-    """Computed in f32 and rounded once, which MLX's kernel on halves is not."""
-    shift = None if beta is None else wide(beta)
-    return mx.fast.layer_norm(wide(x), wide(gamma), shift, eps).astype(x.dtype)
-
-
-def rms_norm(x: mx.array, gamma: mx.array, *, axis: int, eps: float) -> mx.array:
-    """Computed in f32 and rounded once."""
-    return mx.fast.rms_norm(wide(x), wide(gamma), eps).astype(x.dtype)
-
-
-def _norms(node: Node) -> str:
-    x, axis = node.inputs[0], node.attrs["axis"]
-    if not isinstance(axis, int) or axis % x.type.rank != x.type.rank - 1:
-        return "MLX normalises the last axis alone"
-    if any(v.shape != x.shape[-1:] for v in node.inputs[1:]):
-        return "MLX's norms take one gain for each element of the last axis"
-    return ""
-
-
-LOWERINGS: dict[str, Lowering] = {
-    "attention": plain(attention, _attends), "layer_norm": plain(layer_norm, _norms),
-    "rms_norm": plain(rms_norm, _norms)}
+LOWERINGS: dict[str, Lowering] = {"attention": plain(attention, _attends)}

@@ -15,6 +15,7 @@ from . import (
     convolution,
     gather,
     movement,
+    norms,
     pools,
     reductions,
     sorting,
@@ -27,7 +28,7 @@ from .lowering import Lowering
 LOWERINGS: dict[str, Lowering] = {
     **movement.LOWERINGS, **reductions.LOWERINGS, **gather.LOWERINGS, **sorting.LOWERINGS,
     **contraction.LOWERINGS, **convolution.LOWERINGS, **pools.LOWERINGS, **spectrum.LOWERINGS,
-    **control.LOWERINGS, **attention.LOWERINGS}
+    **control.LOWERINGS, **attention.LOWERINGS, **norms.LOWERINGS}
 """Lowerings by operator; elementwise operators share one."""
 KNOWN = frozenset({"shape_of"})
 """Operators that need only the sizes of their operands."""

@@ -11,6 +11,8 @@ from ...ir.graph import Node
 from .arrays import number, on_gpu, wide
 from .lowering import Call, Lowering, plain
 
+ALIGNED = 8
+"""What MLX's CUDA gather_mm needs of its sizes; others end in a fault that ends the process."""
 EXACT = 256
 """Products of two centred bytes whose sum f32 holds exactly."""
 
@@ -60,7 +62,10 @@ def grouped_matmul(call: Call, x: mx.array, w: mx.array, expert: mx.array) -> mx
     """Each row by its expert's matrix."""
     at = _expert(call, expert, w.shape[0])
     a, b = (x, w) if on_gpu() else (wide(x), wide(w))
-    out = mx.gather_mm(mx.expand_dims(a, 1), b, rhs_indices=at)
+    rows = mx.expand_dims(a, 1)
+    aligned = not (w.shape[1] % ALIGNED or w.shape[2] % ALIGNED)
+    out = mx.gather_mm(rows, b, rhs_indices=at) if aligned or not on_gpu() else mx.matmul(
+        rows, mx.take(b, at, axis=0))
     return mx.squeeze(out, 1).astype(x.dtype)
 
 

@@ -2,7 +2,8 @@
 
 The weight is MLX's affine form: w[N, K / 8] holds eight 4-bit fields a word, low ones first;
 element k of row n is field * scales[n, k / G] + biases[n, k / G]. A warp adds up `ROWS` rows, so
-that what it reads of x serves all of them; a lane reads `WORDS` words a turn.
+that what it reads of x serves all of them; a lane reads `WORDS` words a turn. A field q is read as
+the float 1 + q / 16, whose bits are the field beside a constant exponent: no conversion.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ BODY = """
   float total[ROWS];
   for (int r = 0; r < ROWS; ++r) total[r] = 0.0f;
   if (first < N) {
+    #pragma unroll 2
     for (int k = $LANE * 8 * WORDS; k < K; k += 32 * 8 * WORDS) {
       uint32_t q[ROWS][WORDS];
       float s[ROWS], b[ROWS];
       #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
         const size_t n = first + r < N ? first + r : N - 1;
-        #pragma unroll
-        for (int i = 0; i < WORDS; ++i) q[r][i] = w[n * (K / 8) + k / 8 + i];
+        load_words<WORDS>(w + n * (K / 8) + k / 8, q[r]);
         s[r] = float(scales[n * (K / G) + k / G]);
         b[r] = float(biases[n * (K / G) + k / G]);
       }
@@ -39,11 +40,14 @@ BODY = """
         for (int j = 0; j < 8; ++j) {
           sum += v[j];
           #pragma unroll
-          for (int r = 0; r < ROWS; ++r) dot[r] += v[j] * float((q[r][i] >> (4 * j)) & 15u);
+          for (int r = 0; r < ROWS; ++r) {
+            const uint32_t field = j < 5 ? q[r][i] << (19 - 4 * j) : q[r][i] >> (4 * j - 19);
+            dot[r] += v[j] * as_float((field & 0x00780000u) | 0x3F800000u);
+          }
         }
       }
       #pragma unroll
-      for (int r = 0; r < ROWS; ++r) total[r] += s[r] * dot[r] + b[r] * sum;
+      for (int r = 0; r < ROWS; ++r) total[r] += s[r] * 16.0f * (dot[r] - sum) + b[r] * sum;
     }
   }
   #pragma unroll

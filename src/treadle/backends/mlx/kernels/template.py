@@ -1,7 +1,8 @@
 """A small template language: C with a few words that each target spells its own way.
 
 A body uses `$LANE`, `$WARP`, `$GROUP`, `$DEVICE`, `$SHARED`, `$BARRIER` and the functions
-`lane_sum(x)` and `load8(pointer, out)`, which the headers define. MLX adds the signature from the
+`lane_sum(x)`, `as_float(bits)`, `load_words<N>(pointer, out)` and `load8(pointer, out)`, which the
+headers define. MLX adds the signature from the
 names of inputs and outputs and instantiates the template parameters.
 """
 
@@ -33,6 +34,14 @@ __device__ inline float lane_sum(float x) {
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
   return x;
 }
+__device__ inline float as_float(uint32_t bits) { return __uint_as_float(bits); }
+template <int N>
+__device__ inline void load_words(const uint32_t* p, uint32_t* out) {
+  struct alignas(4 * N) Part { uint32_t v[N]; };
+  Part part = *reinterpret_cast<const Part*>(p);
+  #pragma unroll
+  for (int i = 0; i < N; ++i) out[i] = part.v[i];
+}
 template <typename T>
 __device__ inline void load8(const T* p, float* out) {
   struct alignas(16) Part { T v[16 / sizeof(T)]; };
@@ -47,6 +56,11 @@ __device__ inline void load8(const T* p, float* out) {
 """,
     "metal": """
 inline float lane_sum(float x) { return simd_sum(x); }
+inline float as_float(uint32_t bits) { return as_type<float>(bits); }
+template <int N>
+inline void load_words(const device uint32_t* p, thread uint32_t* out) {
+  for (int i = 0; i < N; ++i) out[i] = p[i];
+}
 template <typename T>
 inline void load8(const device T* p, thread float* out) {
   for (int i = 0; i < 2; ++i) {
