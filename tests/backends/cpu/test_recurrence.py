@@ -304,3 +304,34 @@ def test_vectors_of_any_width(width: int, registers: int, monkeypatch: pytest.Mo
     names: list[str] = ["x", "dt", "a", "b", "c"]
     given = dict(zip(names, scan, strict=True))
     close(run(compiled(selective_scan, given, 5), given), oracle.selective_scan(*scan))
+
+
+STATEFUL: dict[str, tuple[Any, int, Any]] = {
+    "linear attention": (linear_attention, 3, lambda t: attention(
+        t, (2, 2, 2), 8, 32, decay=2, beta=2, n=1)),
+    "convolution": (causal_conv_with_state, 2, lambda t: convolution(
+        t, (1, 5), 4, past=True)),
+    "channels last": (causal_conv_with_state, 2, lambda t: convolution(
+        t, (1, 600), 4, past=True, channels_last=True))}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize("tokens", [1, 2, 300])
+def test_states_are_replaced_where_they_lie(name: str, tokens: int) -> None:
+    op, positional, given = STATEFUL[name]
+    attrs: dict[str, Any] = {"q_heads": 2, "kv_heads": 2} if positional == 3 else {
+        "channels_last": name == "channels last"}
+    operands = given(tokens)
+    program = compiled(op, operands, positional, **attrs)
+    at = list(operands).index("past")
+    past, outputs = program.signature.inputs[at].name, program.signature.outputs
+    state, want = operands["past"], list[np.ndarray]()
+    for _ in range(3):
+        y, state = run(program, {**operands, "past": state})
+        want.append(y)
+    held = program.resident(past, operands["past"]).feed(output=outputs[1].name)
+    rest = [x for n, x in operands.items() if n != "past"]
+    for y in want:
+        np.testing.assert_array_equal(program(*rest)[outputs[0].name], y)
+    np.testing.assert_array_equal(held.read(), state)
+    assert held.grant.in_place, held.grant

@@ -1,8 +1,9 @@
 """The kernels of causal depthwise convolution, one for each layout.
 
 Channels first, a unit is one channel: history and input lie side by side in scratch memory as f32,
-and windows run along time. Channels last, a unit is a few vectors of channels, and each token reads
-the tokens that its taps see. History in front of the first token is the past or zeros.
+and windows run along time. Channels last, a unit is a segment of tokens over neighbouring channels,
+and each token reads the tokens that its taps see. History in front of the first token is the past
+or zeros. Only the first segment reads the past, and it writes the state, which may lie there.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from .vectors import load, multiply_add, silu, store
 
 _SEGMENT = 1024
 """Tokens of a channel that scratch memory holds beside its history."""
-_ABREAST = 4
-"""Vectors of channels of a unit."""
+_ABREAST, _BLOCKS = 4, 16
+"""Vectors of channels that are computed together, and how many times so many a unit has."""
+_TOKENS = 128
+"""Tokens of a unit, at least; also as many as the history."""
 _WRITTEN_OUT = 16
 """Taps up to which each has code of its own."""
 _CHUNK_WORK, _MOST_CHUNKS = 1 << 15, 256
@@ -60,14 +63,19 @@ class Causal:
 def scratch_bytes(spec: Causal, target: Target) -> int:
     """Scratch memory of a lane."""
     if spec.last:
-        return 4 * spec.taps * _ABREAST * target.lanes(F32) + 64
+        return 4 * spec.taps * _wide(target) + 64
     return 4 * (spec.history + _SEGMENT) + 64
+
+
+def _wide(target: Target) -> int:
+    """Channels of a unit, where they come last."""
+    return _ABREAST * _BLOCKS * target.lanes(F32)
 
 
 def chunks_for(spec: Causal, target: Target, n: int, tokens: int) -> int:
     """How many chunks a plan cuts the kernel into."""
-    block = _ABREAST * target.lanes(F32) if spec.last else 1
-    units = n * -(-spec.channels // block)
+    segments = -(-tokens // max(_TOKENS, spec.reach)) if spec.last else 1
+    units = n * max(segments, 1) * -(-spec.channels // (_wide(target) if spec.last else 1))
     work = n * spec.channels * (tokens + spec.reach) * spec.taps
     return max(1, min(units, work // _CHUNK_WORK, _MOST_CHUNKS))
 
@@ -129,7 +137,8 @@ class _First(_Emitter):
     def _begin(self) -> None:
         """The history before the first token."""
         f, spec = self.f, self.spec
-        f.fill(self.row, 0, 4 * spec.history)
+        if not spec.past or spec.history > spec.reach:
+            f.fill(self.row, 0, 4 * spec.history)
         if spec.past and spec.reach:
             slot = (max(spec.window, 1) - 1) * self.kernel["n"] * spec.channels + self.unit
             source = f.address(self.kernel["past"], slot * spec.reach, spec.element)
@@ -198,43 +207,52 @@ class _Last(_Emitter):
     """[N,L,C]."""
 
     def run(self) -> None:
-        """Block of channels by block."""
+        """Unit by unit."""
         f, spec = self.f, self.spec
-        block = _ABREAST * self.lanes
-        blocks = -(-spec.channels // block)
+        self.block = _ABREAST * self.lanes
+        self.wide = self.block * _BLOCKS
+        groups, length = -(-spec.channels // self.wide), max(_TOKENS, spec.reach)
         self.weights = self.kernel.scratch()
-        low, high = self.kernel.share(self.kernel["n"] * blocks)
+        segments = f.maximum(f.binary("udiv", self.tokens + (length - 1), length), 1)
+        low, high = self.kernel.share(self.kernel["n"] * segments * groups)
         with f.loop(low, high) as unit:
-            self.batch = f.binary("udiv", unit.index, blocks)
-            self.column = f.binary("urem", unit.index, blocks) * block
-            left = f.constant(I64, spec.channels) - self.column
-            self.masks = [None if spec.channels % block == 0 else f.tail_mask(
-                left - v * self.lanes, self.lanes) for v in range(_ABREAST)]
-            self.x = f.address(self.kernel["x"], self.batch * self.kernel["batch"] + self.column,
-                               spec.element)
-            self._turn_weights(f.minimum(left, block))
-            bias = [self._load(self.kernel["bias"], self.column, v) if spec.bias else
-                    f.constant(F32.vector(self.lanes), 0) for v in range(_ABREAST)]
-            early = f.minimum(self.tokens, spec.reach)
-            with f.loop(0, early) as t:
-                self._token(t.index, bias, self._seen)
-            with f.loop(early, self.tokens) as t:
-                self._token(t.index, bias, self._inside)
-            self.slots(self._state)
+            rest = f.binary("udiv", unit.index, groups)
+            first = f.binary("urem", rest, segments) * length
+            self.batch = f.binary("udiv", rest, segments)
+            self.start = f.binary("urem", unit.index, groups) * self.wide
+            self.count = f.minimum(f.constant(I64, spec.channels) - self.start, self.wide)
+            self._turn_weights()
+            last = f.minimum(first + length, self.tokens)
+            early = f.maximum(f.minimum(last, spec.reach), first)
+            for bounds, seen in (((first, early), self._seen), ((early, last), self._inside)):
+                with f.loop(*bounds) as t, f.loop(0, self.count, self.block) as c:
+                    self._at(c.index)
+                    self._token(t.index, c.index, seen)
+            with f.when(f.compare("eq", first, 0)):
+                self.slots(self._state)
+
+    def _at(self, offset: Value) -> None:
+        """Stand at a block of channels."""
+        f, spec = self.f, self.spec
+        self.column = self.start + offset
+        self.masks = [None if spec.channels % self.block == 0 else f.tail_mask(
+            f.constant(I64, spec.channels) - self.column - v * self.lanes, self.lanes)
+            for v in range(_ABREAST)]
+        self.x = f.address(self.kernel["x"], self.batch * self.kernel["batch"] + self.column,
+                           spec.element)
 
     def _load(self, pointer: Value, at: Index, v: int) -> Value:
         f = self.f
         return load(f, self.spec.element, self.lanes, f.address(
             pointer, at, self.spec.element), v * self.lanes, self.masks[v])
 
-    def _turn_weights(self, count: Value) -> None:
+    def _turn_weights(self) -> None:
         """Weights by tap, then channel."""
-        f, spec, block = self.f, self.spec, _ABREAST * self.lanes
-        f.fill(self.weights, 0, 4 * spec.taps * block)
-        with f.loop(0, count) as c, f.loop(0, spec.taps) as j:
-            at = (self.column + c.index) * spec.taps + j.index
+        f, spec = self.f, self.spec
+        with f.loop(0, self.count) as c, f.loop(0, spec.taps) as j:
+            at = (self.start + c.index) * spec.taps + j.index
             f.store(load(f, spec.element, 1, self.kernel["w"], at), self.weights,
-                    j.index * block + c.index)
+                    j.index * self.wide + c.index)
 
     def _inside(self, position: Value, v: int) -> Value:
         """A position of the input."""
@@ -259,18 +277,19 @@ class _Last(_Emitter):
         row = (slot * self.kernel["n"] + self.batch) * self.spec.reach + position
         return row * self.spec.channels + self.column
 
-    def _token(self, t: Value, bias: list[Value], seen: Callable[[Value, int], Value]) -> None:
-        f, spec, block = self.f, self.spec, _ABREAST * self.lanes
+    def _token(self, t: Value, offset: Value, seen: Callable[[Value, int], Value]) -> None:
+        f, spec = self.f, self.spec
         row = (self.batch * self.tokens + t) * spec.channels + self.column
         target, kind = f.address(self.kernel["y"], row, spec.element), F32.vector(self.lanes)
+        sums = [self._load(self.kernel["bias"], self.column, v) if spec.bias else
+                f.constant(kind, 0) for v in range(_ABREAST)]
 
         def tap(j: Value, sums: list[Value]) -> list[Value]:
-            w = f.address(self.weights, j * block, F32)
+            w = f.address(self.weights, j * self.wide + offset, F32)
             position = t + j * spec.gap - spec.reach
             return [multiply_add(f, f.load(kind, w, v * self.lanes), seen(position, v), s)
                     for v, s in enumerate(sums)]
 
-        sums = bias
         if spec.taps <= _WRITTEN_OUT:
             for j in range(spec.taps):
                 sums = tap(f.constant(I64, j), sums)
@@ -284,7 +303,8 @@ class _Last(_Emitter):
     def _state(self, slot: Value, token: Value) -> None:
         f, spec = self.f, self.spec
         none = f.compare("lt", token, 0)
-        with f.loop(0, spec.reach) as s:
+        with f.loop(0, spec.reach) as s, f.loop(0, self.count, self.block) as c:
+            self._at(c.index)
             target = f.address(self.kernel["state"], self._place(slot, s.index), spec.element)
             position = f.maximum(token, 0) + s.index - spec.reach
             for v in range(_ABREAST):
