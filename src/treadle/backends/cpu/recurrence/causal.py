@@ -22,6 +22,8 @@ _SEGMENT = 1024
 """Tokens of a channel that scratch memory holds beside its history."""
 _ABREAST, _BLOCKS = 4, 16
 """Vectors of channels that are computed together, and how many times so many a unit has."""
+_ROWS = 64
+"""Channels of a single token that are activated together."""
 _TOKENS = 128
 """Tokens of a unit, at least; also as many as the history."""
 _WRITTEN_OUT = 16
@@ -118,21 +120,64 @@ class _First(_Emitter):
     """[N,C,L]."""
 
     def run(self) -> None:
-        """Channel by channel."""
+        """Channel by channel, or for a single token all channels side by side."""
         f, spec = self.f, self.spec
         self.row = self.kernel.scratch()
         low, high = self.kernel.share(self.kernel["n"] * spec.channels)
+        if spec.window > 1 or spec.taps > _WRITTEN_OUT:
+            self._channels(low, high)
+            return
+        single = f.compare("eq", self.tokens, 1)
+        with f.when(single), f.loop(low, high, _ROWS) as at:
+            self._single(at.index, f.minimum(high - at.index, _ROWS))
+        with f.when(~single):
+            self._channels(low, high)
+
+    def _channels(self, low: Value, high: Value) -> None:
+        f = self.f
         with f.loop(low, high) as unit:
-            self.unit = unit.index
-            self.channel = f.binary("urem", unit.index, spec.channels)
-            batch = f.binary("udiv", unit.index, spec.channels)
-            self.x = f.address(self.kernel["x"], batch * self.kernel["batch"]
-                               + self.channel * self.kernel["line"], spec.element)
+            self._stand(unit.index)
             self._begin()
             weights, bias = self._weights()
             with f.loop(0, self.tokens, _SEGMENT) as at:
                 self._segment(at.index, f.minimum(self.tokens - at.index, _SEGMENT), weights, bias)
             self.slots(self._state)
+
+    def _stand(self, unit: Value) -> None:
+        """Stand at a channel of a sequence."""
+        f, spec = self.f, self.spec
+        self.unit, self.channel = unit, f.binary("urem", unit, spec.channels)
+        batch = f.binary("udiv", unit, spec.channels)
+        self.x = f.address(self.kernel["x"], batch * self.kernel["batch"]
+                           + self.channel * self.kernel["line"], spec.element)
+
+    def _single(self, first: Value, n: Value) -> None:
+        """One token: sums one by one, activations by the vector."""
+        f, spec = self.f, self.spec
+        with f.loop(0, n) as row:
+            self._stand(first + row.index)
+            weights, total = self._weights()
+            x = load(f, spec.element, 1, self.x, 0)
+            state = self.unit * spec.reach
+            for j, w in enumerate(weights[:-1] if spec.past else []):
+                held = load(f, spec.element, 1, self.kernel["past"], state + j * spec.gap)
+                total = multiply_add(f, w, held, total)
+            f.store(multiply_add(f, weights[-1], x, total), self.row, row.index)
+            self._shift(state, x)
+        target = f.address(self.kernel["y"], first, spec.element)
+        vector_loop(f, n, self.lanes, lambda at, width: store(
+            f, self.activated(f.load(F32.vector(width), self.row, at)), spec.element, target, at))
+
+    def _shift(self, state: Value, x: Value) -> None:
+        """The history without its oldest position, then `x`; it may lie where the past does."""
+        f, spec = self.f, self.spec
+        if not spec.reach:
+            return
+        with f.loop(0, spec.reach - 1) as s:
+            old = load(f, spec.element, 1, self.kernel["past"], state + s.index + 1) if (
+                spec.past) else f.constant(F32, 0)
+            store(f, old, spec.element, self.kernel["state"], state + s.index)
+        store(f, x, spec.element, self.kernel["state"], state + (spec.reach - 1))
 
     def _begin(self) -> None:
         """The history before the first token."""
