@@ -18,8 +18,9 @@ from ...ir.types import F32, I64, DType, axis_of, count
 from ...loops.build import INDEX_RANGE, Draft, Gathered, Operand, Space, density, nest
 from ...loops.ir import Access, Axis, Check, Store
 from ...memory.views import View
+from .carry import carry
 from .lowered import Binding, Lowered, loop_kernel
-from .pointwise import Lowering, copy, out_of_range, refuse_dtypes, whole_indices
+from .pointwise import Lowering, out_of_range, refuse_dtypes, whole_indices
 
 _REDUCTIONS: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "none": lambda _, new: new, "add": lambda old, new: old + new,
@@ -79,7 +80,7 @@ def scatter_elements(node: Node, ins: Sequence[View], outs: Sequence[View]) -> l
     source = Operand(draft.buffer(x.base.dtype), updates.strides)
     write = _in_order(draft, index.shape, (axis,), [places, target, source], [index, y, updates],
                       cast(str, node.attrs["reduction"]), out_of_range(axis, x.shape[axis]))
-    return [copy(x, y), write]
+    return [carry(x, y), write]
 
 
 def scatter_nd(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
@@ -106,7 +107,7 @@ def scatter_nd(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lo
     write = _in_order(draft, updates.shape, range(own), [*parts, target, Operand(
         buffers[2], updates.strides)], [index, y, updates], cast(str, node.attrs["reduction"]),
         fault)
-    return [copy(x, y), write]
+    return [carry(x, y), write]
 
 
 def kv_append(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
@@ -143,8 +144,8 @@ def kv_append(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Low
         return (f"entries from {value} on: {evaluate(length, binding)} do not fit "
                 f"{evaluate(size, binding)}")
 
-    return [copy(cache, y), loop_kernel(draft, kernel, [update, first, y], [y],
-                                        count(update.shape), fault)]
+    return [carry(cache, y), loop_kernel(draft, kernel, [update, first, y], [y],
+                                         count(update.shape), fault)]
 
 
 LOWERINGS: dict[str, Lowering] = {
