@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from ...declare import m
 from ...declare.scalar import Scalar, const, make, var
-from ...errors import Declined
+from ...errors import Declined, RunError
 from ...ir.dims import Size, bounds, evaluate
 from ...ir.graph import Node
 from ...ir.types import I64, Shape, axis_of, count
@@ -15,6 +16,7 @@ from ...loops.build import Condition, Draft, Gathered, Operand, Remapped, Window
 from ...loops.ir import Access, Buffer
 from ...loops.lower.pointwise import pointwise
 from ...memory.views import View
+from .limits import node_text
 from .lowered import Binding, Lowered, loop_kernel
 from .pointwise import Lowering, operand, refuse_dtypes, whole_indices
 
@@ -51,11 +53,28 @@ def pad(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
         source = _mirrored(buffer, x, padded, pads, mode)
     target = operand(draft, outs[0], outs[0].shape, output=True)
     kernel = pointwise(draft, outs[0].shape, [source], [target], [var(0, x.base.dtype)])
-    return [loop_kernel(draft, kernel, views, outs, count(outs[0].shape))]
+    made = loop_kernel(draft, kernel, views, outs, count(outs[0].shape))
+    return [made if mode == "constant" else _not_of_nothing(made, node, x, padded)]
+
+
+def _not_of_nothing(made: Lowered, node: Node, x: View, padded: Sequence[int]) -> Lowered:
+    """The kernel with a check of sizes: an empty axis has nothing to repeat."""
+    pads, n = cast(Shape, node.attrs["pads"]), len(x.shape)
+    some = [i for i in padded if bounds(x.shape[i])[0] < 1]
+
+    def chunks(binding: Binding) -> int:
+        for i in some:
+            if evaluate(x.shape[i], binding) == 0 and any(
+                    evaluate(pads[j], binding) for j in (i, i + n)):
+                raise RunError(f"{node_text(node)}: an axis of size 0 has nothing to pad with in "
+                               f"mode {node.attrs['mode']}")
+        return made.chunks(binding)
+
+    return replace(made, chunks=chunks) if some else made
 
 
 def _mirrored(buffer: Buffer, x: View, padded: Sequence[int], pads: Shape, mode: str) -> Operand:
-    """Positions outside an axis read one inside; an empty axis gives zeros."""
+    """Positions outside an axis read one inside; of an empty axis nothing is read."""
     strides = [0 if i in padded else s for i, s in enumerate(x.strides)]
     terms = tuple([Remapped(i, x.strides[i], _place(mode, pads[i], x.shape[i])) for i in padded])
     some = tuple([Condition((i,), _nonempty(x.shape[i])) for i in padded

@@ -165,8 +165,8 @@ class Run:
                 array = self.find(self.views[v].base).reshape(bound(v, self.binding))
             else:
                 array = self._value(v)
-                if how == "copy":
+                if how == "copy" or array.base is not None:  # the caller copies views
                     reserve(array.nbytes, [v], self.binding)
-                    array = array.copy()
+                array = array.copy() if how == "copy" else array
             out.append(array)
         return out
