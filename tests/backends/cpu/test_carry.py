@@ -7,6 +7,7 @@ import pytest
 
 import treadle
 from treadle import ops
+from treadle.errors import RunError
 
 
 @pytest.mark.parametrize("mode", ["linear", "circular"])
@@ -31,3 +32,14 @@ def test_entries_are_appended_to_a_cache(mode: str) -> None:
         held(update=update, at=places)
         np.testing.assert_array_equal(memory.read(), want)
     assert memory.grant.in_place
+
+
+@pytest.mark.parametrize(("mode", "at"), [("linear", 3), ("linear", -1), ("circular", 0)])
+def test_entries_that_do_not_fit_are_refused(mode: str, at: int) -> None:
+    model = treadle.trace(
+        lambda cache, update, at: ops.kv_append(cache, update, at, mode=mode),  # type: ignore[arg-type]
+        "f32[1,4,2]", "f32[1,T,2]", "i64[1]")
+    entries = 2 if mode == "linear" else 5
+    with pytest.raises(RunError, match="do not fit 4"):
+        model.compile("cpu")(cache=np.zeros((1, 4, 2), np.float32), at=np.array([at]),
+                             update=np.ones((1, entries, 2), np.float32))

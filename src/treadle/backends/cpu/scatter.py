@@ -118,17 +118,15 @@ def kv_append(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Low
     rank = len(cache.shape)
     axis, y = axis_of(cast(int, node.attrs["axis"]), rank), outs[0]
     size, length, linear = cache.shape[axis], update.shape[axis], node.attrs["mode"] == "linear"
-    if bounds(length - size)[1] > 0:
-        raise Declined("an update that may be longer than the cache")
     draft = Draft()
     buffers = [draft.buffer(v.base.dtype, v is y) for v in (update, first, y)]
     axes = [draft.axis(f"i{d}", n) for d, n in enumerate(update.shape)]
     space = Space(draft, axes, [Operand(buffers[0], update.strides), Operand(
         buffers[1], (first.strides[0],) + (0,) * (rank - 1))])
     begin = cast_to(space.load(1), I64)
-    n = draft.number(size)
-    bad = m.or_(begin < 0, begin > n - draft.number(length))
-    checks = [Check(bad, INDEX_RANGE, begin)] if linear else []
+    n, entries = draft.number(size), draft.number(length)
+    bad = m.or_(begin < 0, begin > n - entries) if linear else entries > n
+    checks = [Check(bad, INDEX_RANGE, begin)]
     at = begin if linear else make("mod", begin, n)
     at = at + draft.at(axes[axis])
     if not linear:
