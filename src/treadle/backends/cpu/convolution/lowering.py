@@ -21,6 +21,7 @@ from ..contraction import Epilogue, ExtraOperand
 from ..lowered import Lowered, Packed, Word
 from ..products import Product
 from ..tails import Tail, element_of, laid, lies_as
+from .direct import direct_band, direct_chunks, direct_scratch, emit_direct, pack_direct
 from .geometry import Sizes, by_rows, copied, element, merge, windows
 from .kernel import emit_convolution
 from .pack import pack_filters
@@ -156,7 +157,9 @@ def weights_of(w: View, n: int, spec: Convolution, fixed: Fixed, before: list[Lo
     if w.base in fixed and all(isinstance(s, int) for s in (*w.strides, w.offset)):
         spec = replace(spec, packed=True)
         plan, shape = cut(spec, host()), [spec.groups, spec.filters, spec.channels, spec.taps]
-        return spec, Packed(w, "filters", lambda a: pack_filters(
+        pack, key = (pack_filters, "filters") if direct_band(spec) is None else (
+            pack_direct, "direct filters")
+        return spec, Packed(w, key, lambda a: pack(
             np.ascontiguousarray(cast(Array, a)).reshape(shape), plan))
     rank = len(w.shape)
     perm = (*range(rank - n - 1), *range(rank - n, rank), rank - n - 1)
@@ -174,6 +177,11 @@ def call(spec: Convolution, sizes: Sizes, x: View, w: View | Packed, y: View,
     plan = cut(spec, host())
     words: list[Word] = [x, w, y, *extras]
     words += sizes.words(spec.run_time_words())
+    if (band := direct_band(spec)) is not None:
+        return Lowered(
+            f"direct {spec}", lambda module, name: emit_direct(module, spec, band, name),
+            tuple(words), (y.base,), lambda b: direct_chunks(spec, band, sizes.known(b)),
+            lambda _: direct_scratch(spec, band))
     return Lowered(
         f"convolution {spec}", lambda module, name: emit_convolution(module, spec, name),
         tuple(words), (y.base,), lambda b: chunks_for(spec, plan, sizes.known(b)),
