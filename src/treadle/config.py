@@ -53,6 +53,17 @@ def parse_path(text: str) -> Path:
         raise ValueError("a path whose home directory (`~`) exists") from None
 
 
+MLX_MODES = ("compiled", "lazy", "async", "eager")
+"""When the device "mlx" evaluates operators."""
+
+
+def parse_mode(text: str) -> str:
+    """Read one of `MLX_MODES`."""
+    if text not in MLX_MODES:
+        raise ValueError(f"one of {', '.join(MLX_MODES)}")
+    return text
+
+
 class Variable(NamedTuple):
     """How one variable appears in the environment and in the documentation."""
 
@@ -112,6 +123,15 @@ class Config:
             "4G",
             "Bytes of compiled code kept on disk; beyond it the least recently used goes first. "
             "K, M, G and T count in powers of 1024.",
+        ),
+    )
+
+    mlx_mode: str = field(
+        default="compiled",
+        metadata=_meta(
+            parse_mode,
+            "compiled",
+            "Mode of the device `mlx` where `compile` names none: compiled, lazy, async or eager.",
         ),
     )
 

@@ -13,9 +13,9 @@ from tests.conformance.harness import CASES, Array, Case, check_types, execute, 
 from tests.conformance.oracle import answer, assert_close
 
 TOLERANCES: dict[str, tuple[float, str]] = {
-    "gelu": (2e-6, "1 + erf(x) cancels, and MLX's sums of products round twice"),
-    "erfc": (2e-5, "MLX's exp on the CPU is 64 ulp off at large arguments")}
-"""Operators that agree less closely than their samples ask, and why."""
+    "gelu": (2, "1 + erf(x) cancels, and MLX's sums of products round twice"),
+    "erfc": (20, "MLX's exp on the CPU is 64 ulp off at large arguments")}
+"""Operators that agree less closely than their samples ask: how many times less, and why."""
 
 
 def agree(case: Case, got: Sequence[Array]) -> None:
@@ -25,7 +25,8 @@ def agree(case: Case, got: Sequence[Array]) -> None:
     check_types(case.graph.outputs, got, binding)
     wanted = answer(case) if case.sample.expect is not None else list(meant)
     if case.op.name in TOLERANCES:
-        sample = dataclasses.replace(case.sample, rtol=TOLERANCES[case.op.name][0])
+        times = TOLERANCES[case.op.name][0]
+        sample = dataclasses.replace(case.sample, rtol=case.sample.rtol * times)
         case = dataclasses.replace(case, sample=sample)
     assert_close(case, got, wanted)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from ...config import MLX_MODES, Config
 from ...errors import DeviceError
 from ...ir.graph import Graph, Node
 from ..base import Claim, Data
@@ -14,19 +15,18 @@ from ..base import Claim, Data
 if TYPE_CHECKING:
     from .program import MlxProgram
 
-MODES = ("eager", "lazy", "async", "compiled")
-
 
 @dataclass(frozen=True)
 class Mlx:
     """MLX's default device. `mode` says when operators are evaluated.
 
     eager: one by one, so that a fault names its node. lazy: the whole graph at once. async: as
-    lazy, and a submitted run is not waited for. compiled: traced once for each binding of sizes
-    and replayed; a graph that cannot be traced runs lazily, and explain() says why.
+    lazy, and a run whose outputs all stay on the device is not waited for. compiled: traced once
+    for each binding of sizes and replayed; a graph that cannot be traced runs lazily, and
+    explain() says why.
     """
 
-    mode: str = "compiled"
+    mode: str = field(default_factory=lambda: Config.from_environment().mlx_mode)
     name: str = "mlx"
 
     def describe(self) -> str:
@@ -45,8 +45,8 @@ class Mlx:
 
     def with_mode(self, mode: str) -> Mlx:
         """The same device in another mode."""
-        if mode not in MODES:
-            raise DeviceError(f"there is no mode '{mode}'", hint=f"one of {', '.join(MODES)}")
+        if mode not in MLX_MODES:
+            raise DeviceError(f"there is no mode '{mode}'", hint=f"one of {', '.join(MLX_MODES)}")
         return Mlx(mode)
 
     def claim(self, node: Node) -> Claim:

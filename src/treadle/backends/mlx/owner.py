@@ -37,10 +37,6 @@ class Job:
             self._error = e
         self._done.release()
 
-    def done(self) -> bool:
-        """Whether the call has ended."""
-        return not self._done.locked()
-
     def result(self) -> object:
         """Wait; what the call raised is raised here."""
         with self._done:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
-import numpy as np
 
 from ...declare.arrays import Array, Encoded
 from ...declare.evaluate import Binding, Watch
@@ -19,7 +18,7 @@ from .arrays import HELD, holds, to_mlx, to_numpy
 from .claims import blockers
 from .device import uncompiled
 from .lowering import Fault, Untraceable
-from .owner import Job, owner
+from .owner import owner
 from .plan import Leaves, Packed, Plans
 from .traces import Trace, Traces
 from .walk import Frame, Held, Run, evaluate
@@ -126,16 +125,6 @@ class MlxProgram:
         """Outputs for inputs, which may be MLX's arrays; `kept` outputs stay such."""
         return owner().call(self._run, inputs, binding, watch, kept)
 
-    def submit(self, inputs: Sequence[Buffer], binding: Binding) -> Job:
-        """Queue a run; the job's result is a `Pending` for `finish`. Inputs are read at once."""
-        taken = [x if isinstance(x, mx.array) else np.array(x, order="C", copy=True)
-                 for x in inputs]
-        return owner().submit(lambda: self._started(taken, binding))
-
-    def finish(self, pending: Pending, kept: Collection[int] = ()) -> Sequence[Buffer]:
-        """Wait for a submitted run."""
-        return owner().call(self._finish, pending, kept)
-
     def direct(self, binding: Binding) -> Call | None:
         """A replayed trace for one binding, if there is one."""
         trace = self.traces.find(self._key(binding)) if self.traces else None
@@ -158,11 +147,6 @@ class MlxProgram:
     def _run(self, inputs: Sequence[Buffer], binding: Binding, watch: Watch | None,
              kept: Collection[int]) -> Sequence[Buffer]:
         return self._finish(self._start(inputs, binding, watch), kept)
-
-    def _started(self, inputs: Sequence[Buffer], binding: Binding) -> Pending:
-        pending = self._start(inputs, binding, None)
-        mx.async_eval(*pending.arrays())
-        return pending
 
     def _start(self, inputs: Sequence[Buffer], binding: Binding, watch: Watch | None) -> Pending:
         """The arrays of a run, not evaluated where the mode allows it."""
@@ -221,9 +205,12 @@ class MlxProgram:
         return Pending(outputs, faults)
 
     def _finish(self, pending: Pending, kept: Collection[int]) -> Sequence[Buffer]:
-        evaluate(pending.arrays())
-        for f in pending.faults:
-            f.check()
+        if self.mode == "async" and not pending.faults and len(kept) == len(pending.outputs):
+            mx.async_eval(*pending.arrays())  # nobody reads them yet
+        else:
+            evaluate(pending.arrays())
+            for f in pending.faults:
+                f.check()
         return [self._output(i, x, i in kept) for i, x in enumerate(pending.outputs)]
 
     def _output(self, i: int, x: Held, keep: bool) -> Buffer:
