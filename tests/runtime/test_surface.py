@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -100,6 +100,21 @@ def test_what_waits_for_a_run_may_call(on: str) -> None:
         run.add_done_callback(again)
     exe.submit(np.float32(0)).result()
     assert sorted(found)[-1] == 4 * 39
+
+
+@pytest.mark.parametrize("on", ["reference", "cpu"])
+def test_what_a_run_calls_cannot_call_back(on: str) -> None:
+    exe = compiled(on, lambda x: x * 2.0, "f32[n]")
+    x = np.ones(3, np.float32)
+    exe(x)
+
+    def within(call: Callable[[], object]) -> None:
+        exe.run([x], watch=lambda *_: call() if exe.explain().rows else None)
+
+    for call in (lambda: exe(x), lambda: exe.run([x])):
+        with pytest.raises(RunError, match="its own run called"):
+            within(call)
+    assert next(iter(exe(x).values())).tolist() == [2, 2, 2]
 
 
 def test_storage_of_the_caller(on: str) -> None:

@@ -65,7 +65,8 @@ class Executable:
         them. `out` maps output names to arrays that take the results instead.
         """
         line, calls = self._line, self._calls
-        if out is None and not line.waiting and (ready := calls.find(args, named)) is not None:
+        free = not (line.waiting or line.holder)
+        if out is None and free and (ready := calls.find(args, named)) is not None:
             try:
                 with line.lock:
                     found = ready[0](ready[1])
@@ -220,7 +221,8 @@ class Executable:
     def explain(self) -> Explanation:
         """What runs: for each node its source, the device's claim, and sizes."""
         found = explain(self.graph, self.backend, self._passes, self._origins, self._program)
-        found.notes += self._line.run(lambda: self._states.notes(self._program))
+        if not self._line.inside:
+            found.notes += self._line.run(lambda: self._states.notes(self._program))
         found.notes += self._special.notes if self._special else []
         return found
 

@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from ..errors import RunError
+
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -20,7 +22,8 @@ class Line:
     """Runs jobs one at a time, in order; submitted ones on a thread of its own.
 
     The thread starts with the first submission and ends, after what is left, with the line. A
-    forked child has none of the runs that its parent submitted.
+    forked child has none of the runs that its parent submitted. `waiting` counts submitted jobs,
+    `holder` is the thread in the middle of one, or 0.
     """
 
     def __init__(self) -> None:
@@ -32,15 +35,31 @@ class Line:
         self.waiting = 0
         self._count = threading.Lock()
         self._places = threading.BoundedSemaphore(IN_FLIGHT)
+        self.holder = 0
         self._thread = 0
         self._executor: ThreadPoolExecutor | None = None
 
     def run(self, job: Callable[[], T]) -> T:
         """Do a job now, after everything that was submitted before."""
+        if self.inside:
+            raise RunError("an executable was used by something that its own run called",
+                           hint="clone() it, or wait for the run to end")
         if self.waiting and threading.get_ident() != self._thread:
             return self.submit(job).result()
+        return self._do(job)
+
+    @property
+    def inside(self) -> bool:
+        """Whether this thread is in the middle of a job."""
+        return self.holder == threading.get_ident()
+
+    def _do(self, job: Callable[[], T]) -> T:
         with self.lock:
-            return job()
+            self.holder = threading.get_ident()
+            try:
+                return job()
+            finally:
+                self.holder = 0
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
         """Do a job later; the future has its result or its error."""
@@ -60,8 +79,7 @@ class Line:
     def _work(self, job: Callable[[], T], placed: bool) -> T:
         self._thread = threading.get_ident()
         try:
-            with self.lock:
-                return job()
+            return self._do(job)
         finally:
             self._leave(placed)
 
