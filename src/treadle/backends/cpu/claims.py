@@ -15,6 +15,7 @@ from . import (
     attention,
     convolution,
     epilogues,
+    integer_products,
     movement,
     pointwise,
     products,
@@ -30,7 +31,8 @@ LOWERINGS: dict[str, Lowering] = {
     **pointwise.LOWERINGS, **movement.LOWERINGS, **reductions.LOWERINGS, **scatter.LOWERINGS,
     **sorting.LOWERINGS, **attention.LOWERINGS, **convolution.POOLS, **recurrence.LOWERINGS}
 """Lowerings by operator; elementwise operators share one."""
-PACKING = {**products.LOWERINGS, **convolution.LOWERINGS, "fused": epilogues.group}
+PACKING = {**products.LOWERINGS, **integer_products.LOWERINGS, **convolution.LOWERINGS,
+           "fused": epilogues.group}
 """Lowerings that pack parameters."""
 KNOWN = frozenset({"shape_of"})
 """Operators that need only the sizes of their operands."""

@@ -81,6 +81,12 @@ class Product:
     def _epilogue(self) -> Epilogue | None:
         if self.tail is None:
             return None
+        operands = self._laid_operands()
+        wide = "f64" if self.a.base.dtype.name == "f64" else "f32"
+        return self.tail.epilogue(operands, DTYPES[wide])
+
+    def _laid_operands(self) -> list[ExtraOperand]:
+        """The tail's views as operands of the template."""
         operands: list[ExtraOperand] = []
         for i, v in enumerate(self.laid):
             row, column = v.strides[-2:]
@@ -89,8 +95,7 @@ class Product:
             operands.append(ExtraOperand(
                 f"e{i}", kind, element_of(v), self.extent(row) if kind in (
                     "row", "matrix") else None, tuple(map(self.extent, self.batch_lines[i]))))
-        wide = "f64" if self.a.base.dtype.name == "f64" else "f32"
-        return self.tail.epilogue(operands, DTYPES[wide])
+        return operands
 
     def extent(self, size: Size) -> Extent:
         """A size as the template sees it."""
@@ -100,7 +105,7 @@ class Product:
     def _call(self, spec: Matmul, packed: Packed | None) -> Lowered:
         sizes = {name: size for size, name in self.names.items()}
         words: list[Word] = [self.a, packed or self.b, self.c]
-        words += self.laid if self.tail is not None else []
+        words += self._extra_words()
         words += [sizes[name] for name in spec.run_time_words()]
         tile = tile_for(host(), spec.accumulator)
 
@@ -111,6 +116,10 @@ class Product:
             f"product {spec}", lambda module, name: emit_matmul(module, spec, name), tuple(words),
             (self.c.base,), lambda binding: chunks_for(spec, tile, known(binding)),
             lambda binding: scratch_bytes(Module(host()), spec, known(binding)))
+
+    def _extra_words(self) -> list[Word]:
+        """The operands of the epilogue."""
+        return list(self.laid) if self.tail is not None else []
 
     def _copied(self, view: View) -> View:
         made = whole(Value(TensorType(view.shape, view.base.dtype), view.base.name))
@@ -213,10 +222,15 @@ def _step(view: View, axis: int, dense: Size) -> Size:
     return view.strides[axis] if view.shape[axis] != 1 else dense
 
 
-def matmul(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed,
+def matmul(_: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed,
            tail: Tail | None = None) -> list[Lowered]:
-    """NumPy's matmul: a rank-1 operand is a row or a column."""
-    a, b, c = *ins, outs[0]
+    """NumPy's matmul."""
+    return multiplied(ins[0], ins[1], outs[0], fixed, tail)
+
+
+def multiplied(a: View, b: View, c: View, fixed: Fixed, tail: Tail | None = None
+               ) -> list[Lowered]:
+    """C = A B over views; an operand of rank 1 is a row or a column."""
     row, column = len(a.shape) == 1, len(b.shape) == 1
     if row:
         a = replace(a, shape=(1, *a.shape), strides=(0, *a.strides))
