@@ -164,9 +164,10 @@ class Executable:
         """
         def clone() -> Executable:
             made = Executable(self._program.clone(), self.signature, self.backend, self._passes,
-                              frozen=self.frozen)
+                              frozen=self.frozen, keys=self._keys and self._keys.clone(),
+                              special=self._special and self._special.clone(),
+                              origins=self._origins)
             made._states = self._states.clone(made._program, made._line)
-            made._keys = None if self._keys is None else self._keys.clone()
             return made
 
         return self._line.run(clone)

@@ -13,6 +13,8 @@ from ..declare.arrays import Array
 LOG = logging.getLogger("treadle")
 HOT = 8
 """Runs of a binding after which a program of its own is worth compiling."""
+_WATCHED = 1024
+"""Bindings that are counted at once; beyond it the counts start again."""
 Compile = Callable[[Mapping[str, int]], Program]
 
 
@@ -25,6 +27,10 @@ class Specialised:
         self._seen: Counter[tuple[tuple[str, int], ...]] = Counter()
         self.notes: list[str] = []
 
+    def clone(self) -> Specialised:
+        """The same for another executable, which has no programs yet."""
+        return Specialised(self.most, self._compile, self._source)
+
     def find(self, binding: Mapping[str, int]) -> tuple[Program | None, bool]:
         """The program of a binding, or None while it is not hot, and whether it was made now."""
         if not binding:
@@ -33,6 +39,8 @@ class Specialised:
         if (found := self.kept.get(key)) is not None:
             self.kept.move_to_end(key)
             return found, False
+        if len(self._seen) >= _WATCHED:
+            self._seen.clear()
         self._seen[key] += 1
         if self._seen[key] < HOT:
             return None, False
