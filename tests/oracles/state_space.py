@@ -59,7 +59,7 @@ def gated_delta_net(q: np.ndarray, k: np.ndarray, v: np.ndarray, g: np.ndarray,
                     beta: np.ndarray, *, state: np.ndarray | None = None, scale: float = 0.0
                     ) -> list[np.ndarray]:
     heads = q.shape[2]
-    flat = [x.reshape(*x.shape[:2], -1) for x in (q, k, v)]
+    flat = [x.reshape(*x.shape[:2], heads * x.shape[3]) for x in (q, k, v)]
     y, s = linear_attention(*flat, past=state, decay=g, beta=beta, q_heads=heads, kv_heads=heads,
                             scale=scale)
     return [y.reshape(v.shape), s]

@@ -45,13 +45,15 @@ class Block:
                 pointer, line = source[name]
                 for g in range(spec.group if name == "q" else 1):
                     row = f.address(pointer, t.index * line + g * spec.dk, spec.element)
-                    self._ask(row, line, spec.dk)
+                    if whole:
+                        self._ask(row, line, spec.dk)
                     to = t.index * self.depth + g * self.chunk * self.depth
                     self._row(row, f.address(self.at[name], to, F32),
                               spec.scale if name == "q" else 1.0)
             pointer, line = source["v"]
             row = f.address(pointer, t.index * line, spec.element)
-            self._ask(row, line, self.cut.width)
+            if whole:
+                self._ask(row, line, self.cut.width)
             self._values(row, f.address(self.at["v"], t.index * self.cut.width, F32), left)
         if whole:
             self._pad(n)

@@ -88,7 +88,8 @@ class _Emitter:
     def _run(self) -> None:
         f, chunk = self.f, self.cut.chunk
         long = f.maximum(self.tokens - self.spec.window, 0)
-        long = f.select(f.compare("gt", long, chunk // 4), long, 0)
+        rest = f.binary("urem", long, chunk)
+        long = f.select(f.compare("gt", rest, chunk // 4), long, long - rest)
         self._clear_window()
         self._read()
         with f.loop(0, long, chunk) as first:
