@@ -13,6 +13,12 @@ import onnxruntime
 import pytest
 
 import treadle
+from treadle.backends.cpu.attention.kernel import emit_attention
+from treadle.backends.cpu.attention.spec import Attention, Operand
+from treadle.codegen.llvm.jit import compile_object
+from treadle.codegen.llvm.kernel import export
+from treadle.codegen.llvm.target import AVX512, NEON, Target
+from treadle.codegen.llvm.text import BF16, F32, I8, Module
 from treadle.ir.graph import Value
 from treadle.ops.attention import attention
 from treadle.ops.movement import transpose
@@ -192,3 +198,16 @@ def test_onnx_runtime_agrees() -> None:
         assert "attention" in [r.op for r in exe.explain().rows]
         np.testing.assert_allclose(exe(**feeds)["y"], peer.run(None, feeds)[0], rtol=2e-5,
                                    atol=2e-6)
+
+
+@pytest.mark.parametrize("on", [AVX512, NEON], ids=lambda t: t.cpu)
+def test_other_processors_have_a_kernel(on: Target) -> None:
+    def tensor(name: str) -> Operand:
+        return Operand(name, BF16, ("a", "b", "c", 1))
+
+    more = (Operand("mask", I8, ("a", 0, "b", 1)), Operand("bias", BF16, (0, 0, "b", 1)))
+    spec = Attention(tensor("q"), tensor("k"), tensor("v"), tensor("y"), more, F32, "n", "h", 2,
+                     "s", "l", 20, 37, False, 0.3, None, 0, 5, 0)
+    module = Module(on)
+    export(module, [emit_attention(module, spec, None, "attention")])
+    assert compile_object(module.text(), on)
