@@ -309,6 +309,9 @@ def test_vectors_of_any_width(width: int, registers: int, monkeypatch: pytest.Mo
 STATEFUL: dict[str, tuple[Any, int, Any]] = {
     "linear attention": (linear_attention, 3, lambda t: attention(
         t, (2, 2, 2), 8, 32, decay=2, beta=2, n=1)),
+    "selective scan": (selective_scan, 5, lambda t: {
+        "x": f32(1, t, 70), "dt": np.abs(f32(1, t, 70)), "a": -np.abs(f32(70, 4)),
+        "b": f32(1, t, 4), "c": f32(1, t, 4), "state": f32(1, 70, 4)}),
     "convolution": (causal_conv_with_state, 2, lambda t: convolution(
         t, (1, 5), 4, past=True)),
     "channels last": (causal_conv_with_state, 2, lambda t: convolution(
@@ -319,18 +322,18 @@ STATEFUL: dict[str, tuple[Any, int, Any]] = {
 @pytest.mark.parametrize("tokens", [1, 2, 300])
 def test_states_are_replaced_where_they_lie(name: str, tokens: int) -> None:
     op, positional, given = STATEFUL[name]
-    attrs: dict[str, Any] = {"q_heads": 2, "kv_heads": 2} if positional == 3 else {
-        "channels_last": name == "channels last"}
+    attrs: dict[str, Any] = {"linear attention": {"q_heads": 2, "kv_heads": 2},
+                             "channels last": {"channels_last": True}}.get(name, {})
     operands = given(tokens)
     program = compiled(op, operands, positional, **attrs)
-    at = list(operands).index("past")
-    past, outputs = program.signature.inputs[at].name, program.signature.outputs
-    state, want = operands["past"], list[np.ndarray]()
+    key = "state" if "state" in operands else "past"
+    past = program.signature.inputs[list(operands).index(key)].name
+    outputs, state, want = program.signature.outputs, operands[key], list[np.ndarray]()
     for _ in range(3):
-        y, state = run(program, {**operands, "past": state})
+        y, state = run(program, {**operands, key: state})
         want.append(y)
-    held = program.resident(past, operands["past"]).feed(output=outputs[1].name)
-    rest = [x for n, x in operands.items() if n != "past"]
+    held = program.resident(past, operands[key]).feed(output=outputs[1].name)
+    rest = [x for n, x in operands.items() if n != key]
     for y in want:
         np.testing.assert_array_equal(program(*rest)[outputs[0].name], y)
     np.testing.assert_array_equal(held.read(), state)

@@ -60,9 +60,12 @@ class _Emitter:
 
     def _unit(self) -> None:
         """One state's columns over all tokens."""
-        f = self.f
-        if not step.fits(self.spec, self.cut):
+        f, length = self.f, self.spec.length
+        if length == "several" or not step.fits(self.spec, self.cut):
             self._run()
+            return
+        if length == "one":
+            self._step()
             return
         single = f.compare("eq", self.tokens, 1)
         with f.when(single):

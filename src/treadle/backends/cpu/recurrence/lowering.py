@@ -105,10 +105,12 @@ def _spec(node: Node, q: View, k: View, v: View, past: View | None, gates: dict[
         raise Declined(f"a state of [{dk},{dv}]; at most 1024 fit the template")
     decay = "none" if "g" not in gates else "head" if gates["g"].shape[2] == heads else "key"
     beta = "none" if "b" not in gates else "head" if gates["b"].shape[2] == heads else "one"
-    state = kind if past is None else element(past)
+    state, tokens = kind if past is None else element(past), q.shape[1]
+    length = "one" if tokens == 1 else "several" if isinstance(tokens, int) else "any"
     return Linear(q_heads, widths[1] // dk, heads, dk, dv,
                   cast(float, attrs["scale"]) or 1.0 / math.sqrt(dk), cast(Any, decay),
-                  cast(Any, beta), past is not None, cast(int, attrs["state_window"]), kind, state)
+                  cast(Any, beta), past is not None, cast(int, attrs["state_window"]), kind, state,
+                  cast(Any, length))
 
 
 def causal_conv(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:

@@ -25,7 +25,8 @@ class Linear:
     """Linear attention over known head counts and sizes; N and T are run-time words.
 
     `decay` is absent, one number a head or one a key; `beta` absent, one for all heads or one each.
-    `element` is the dtype of what has a time axis, `state` that of the states in memory.
+    `element` is the dtype of what has a time axis, `state` that of the states in memory. `length`
+    says what is known of T, so that code for other numbers of tokens is left out.
     """
 
     q_heads: int
@@ -40,6 +41,7 @@ class Linear:
     window: int
     element: Type
     state: Type
+    length: Literal["any", "one", "several"] = "any"
 
     @property
     def delta(self) -> bool:
