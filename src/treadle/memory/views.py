@@ -186,10 +186,12 @@ RULES: dict[str, Rule] = {
 def follow(node: Node, x: View) -> tuple[View, ...] | None:
     """The outputs of a view operator as views, or None where the elements must move first.
 
+    A reshape of rows without gaps is a view even where only a binding tells that the sizes agree.
     Raises `KeyError` for an operator that makes no views.
     """
     if node.op == "reshape" and count(node.outputs[0].shape) != count(x.shape):
-        return None
+        shape = node.outputs[0].shape
+        return (replace(x, shape=shape, strides=dense_strides(shape)),) if x.dense else None
     found = RULES[node.op](x, **cast("dict[str, Attr]", node.attrs))
     if found is None:
         return None

@@ -278,3 +278,16 @@ def test_what_parameters_decide_is_computed_once_and_again_when_set() -> None:
         np.testing.assert_allclose(out, a @ (params["w"] * scale).T, rtol=1e-5, atol=1e-5)
         weights[:] = given[:] = 77  # outputs are the caller's
     assert not exe._program.whole.stages[0].steps[1:]  # noqa: SLF001
+
+
+def test_reshapes_whose_sizes_only_a_binding_tells_are_views() -> None:
+    def fn(x: Value) -> Value:
+        return exp(reshape(x, shape=(4, 6)))
+
+    exe = treadle.trace(fn, "f32[n,3]").compile("cpu")
+    assert isinstance(exe, Executable)
+    assert {r.claim for r in exe.explain().rows} == {"native"}
+    x = np.arange(24, dtype=np.float32).reshape(8, 3) / 24
+    np.testing.assert_allclose(one(exe(x)), np.exp(x.reshape(4, 6)), rtol=1e-6)
+    with pytest.raises(RunError, match="reshape"):
+        exe(x[:7])

@@ -8,7 +8,7 @@ from ...codegen.llvm.scalars import holds
 from ...declare.opdef import infer
 from ...errors import Declined
 from ...ir.graph import Node, Value
-from ...memory.views import RULES, View, certain, follow, whole
+from ...memory.views import RULES, View, follow, whole
 from ...ops.library import REGISTRY
 from ..base import Claim
 from . import (
@@ -74,9 +74,7 @@ def is_leaf(node: Node) -> bool:
 
 def is_view(node: Node) -> bool:
     """Whether the outputs are the operand's elements in place, or after one copy."""
-    if node.op not in RULES or not holds(node.inputs[0].dtype):
-        return False
-    return node.op != "reshape" or certain(node)
+    return node.op in RULES and holds(node.inputs[0].dtype)
 
 
 def claim(node: Node) -> Claim:

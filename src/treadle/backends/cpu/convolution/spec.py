@@ -11,9 +11,8 @@ from ....codegen.llvm.text import F32, Type
 from ..contraction import Epilogue, Extent, Tile, tile_for
 from ..contraction.tiles import UNROLL
 
-_DEPTH = 192
-"""Steps of k in a block: a panel and a tile of weights of so many lie in half of a first-level
-cache."""
+_DEPTH = 256
+"""Most steps of k in a block: a panel of so many is half of a first-level cache."""
 _PANELS = 8
 """Panels that share a block of weights while it lies in the second-level cache."""
 _GATHERED_FOR = 12
