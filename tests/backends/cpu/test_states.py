@@ -104,6 +104,8 @@ def test_a_cache_is_read_and_grows_where_it_lies(monkeypatch: pytest.MonkeyPatch
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(state.read(), want)
     assert place(state) == before and len(built) == 2
+    first, second = (text.count("define ") for text in built)
+    assert second < first  # kernels that do not touch the cache are the plain program's
 
 
 @pytest.mark.parametrize(("fn", "reason"), [

@@ -96,7 +96,8 @@ class Assembled:
     graph: Graph
     stages: list[Stage]
     views: Mapping[Value, View]
-    program: Program | None
+    programs: Sequence[Program]
+    """What holds the code."""
     addresses: Sequence[int]
     native: frozenset[Value]
     """Bases that kernels write."""
@@ -115,11 +116,16 @@ class Assembler:
 
     def __init__(self, graph: Graph, backend: Legaliser | None = None,
                  views: Mapping[Value, View] | None = None,
-                 placed: Mapping[Value, View] | None = None) -> None:
-        """`views` says where some inputs lie, `placed` where some values are to be written."""
+                 placed: Mapping[Value, View] | None = None,
+                 known: Assembled | None = None) -> None:
+        """`views` says where some inputs lie, `placed` where some values are to be written.
+
+        The kernels of `known` are not compiled again.
+        """
         self.graph, self.backend = graph, backend
         self.views: dict[Value, View] = {v: whole(v) for v in (*graph.inputs, *graph.params)}
         self.views.update(views or {})
+        self.known = known
         self.stages = [Stage()]
         self.kernels: dict[str, int] = {}
         self.emitted: list[Lowered] = []
@@ -153,15 +159,22 @@ class Assembler:
         """All nodes in order, then the machine code."""
         for node in self.graph.nodes:
             self._node(node)
-        program, found = self._code()
-        return Assembled(self.graph, self.stages, self.views, program, found,
+        programs, found = self._code()
+        return Assembled(self.graph, self.stages, self.views, programs, found,
                          frozenset(self.native), self.prepared, self.emitted)
 
-    def _code(self) -> tuple[Program | None, list[int]]:
-        if not self.emitted:
-            return None, []
-        program = build(_written(self.emitted).text(), host(), default_cache())
-        return program, addresses(program, len(self.emitted))
+    def _code(self) -> tuple[list[Program], list[int]]:
+        """What holds the code, and the address of every kernel."""
+        programs, table = list[Program](), dict[str, int]()
+        if self.known is not None:
+            programs += self.known.programs
+            table.update(zip([k.key for k in self.known.emitted], self.known.addresses,
+                             strict=True))
+        if fresh := [k for k in self.emitted if k.key not in table]:
+            program = build(_written(fresh).text(), host(), default_cache())
+            programs.append(program)
+            table.update(zip([k.key for k in fresh], addresses(program, len(fresh)), strict=True))
+        return programs, [table[k.key] for k in self.emitted]
 
     def _node(self, node: Node) -> None:
         stage = self.stages[-1]

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ...codegen.llvm.jit import Program
 from ...codegen.llvm.schedule import Frame, Phase, Schedule
 from ...declare import evaluate as interpreter
 from ...declare.arrays import Array, np_dtype
@@ -170,6 +169,8 @@ class Planner:
         self.obstacle = obstacle(stage, self._parts, self.made, names)
         self.extents = {n: room for n, room in (extents or {}).items()
                         if n in names and not self.obstacle}
+        self._checked, self._late = ([n for n in nodes if not names.isdisjoint(depends(n))]
+                                     for nodes in (stage.checks, stage.leaves))
 
     def sized(self, binding: Mapping[str, int]) -> Mapping[str, int]:
         """The binding that a plan for `binding` is laid out for."""
@@ -181,12 +182,10 @@ class Planner:
         """Have a plan serve the lengths of a binding."""
         if not self.extents or all(plan.binding[n] == binding[n] for n in self.extents):
             return
-        for node in self.stage.checks:
-            if not self.extents.keys().isdisjoint(depends(node)):
-                dry_run(node, binding)
+        for node in self._checked:
+            dry_run(node, binding)
         leaves: dict[Base, Array] = {
-            self.whole.views[v].base: a for node in self.stage.leaves
-            if not self.extents.keys().isdisjoint(depends(node))
+            self.whole.views[v].base: a for node in self._late
             for v, a in zip(node.outputs, leaf(node, binding), strict=True)}
         plan.serve(dict(binding), {v: bound(v, binding) for v in self.direct}, leaves)
 
@@ -252,11 +251,10 @@ class Planner:
                  least: Mapping[str, int]) -> Segment:
         work = self._words(steps, binding)
         less = {n: self._words(steps, {**binding, n: binding[n] - 1}).offsets for n in least}
-        program = self.whole.program
-        assert isinstance(program, Program)
         cut = [Phase(tuple(c), n) for c, n in work.phases]
         return Segment([s for _, s in steps], [n for n, _ in steps], cut,
-                       Schedule(cut, program, work.scratch), Frame([0] * len(work.offsets)),
+                       Schedule(cut, self.whole.programs, work.scratch),
+                       Frame([0] * len(work.offsets)),
                        list(work.bases), np.array(work.base_of, np.int64),
                        np.array(work.offsets, np.int64),
                        {n: np.subtract(work.offsets, few) for n, few in less.items()})

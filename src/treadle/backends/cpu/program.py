@@ -44,11 +44,11 @@ class CpuProgram:
 
     def __init__(self, graph: Graph, params: Mapping[str, Data], threads: int | None = None,
                  poison: bool = False, backend: Legaliser | None = None,
-                 residents: Residents | None = None) -> None:
+                 residents: Residents | None = None, known: Assembled | None = None) -> None:
         self.graph, self.backend, self.threads = graph, backend, threads
         self.residents = residents or Residents()
         self.whole: Assembled = Assembler(graph, backend, self.residents.views,
-                                          self.residents.placed).run()
+                                          self.residents.placed, known).run()
         self.pool: ThreadPool = shared_pool(threads)
         self.poison = poison
         self.held: dict[Base, Array] = {}
@@ -88,7 +88,7 @@ class CpuProgram:
         """The program for resident inputs; compiled anew if some of them have a capacity."""
         residents, grants = reserved(self.graph, states)
         made = self.clone() if not residents.views else CpuProgram(
-            self.graph, self.params, self.threads, self.poison, self.backend, residents)
+            self.graph, self.params, self.threads, self.poison, self.backend, residents, self.whole)
         aliases, numbers, grants = replaced(made.whole, states, grants)
         made.residents = replace(residents, aliases=aliases, in_place=residents.in_place | numbers)
         return made, [replace(g, reason=f"{g.reason}; {made._lengths()}") if g.strided else g

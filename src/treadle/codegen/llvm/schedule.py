@@ -45,12 +45,14 @@ class Schedule:
     """Phases in order. Immutable: workers read it without locks, so a new binding makes a new one.
 
     `scratch` is the number of bytes that any of its kernels needs per lane. `serial` says that no
-    phase has work for a second thread. `program` holds the kernels' code and stays loaded.
+    phase has work for a second thread. `program`, one or several, holds the kernels' code and stays
+    loaded.
     """
 
     __slots__ = ("address", "phases", "program", "scratch", "serial", "steps", "words")
 
-    def __init__(self, phases: Sequence[Phase], program: Program, scratch: int = 0) -> None:
+    def __init__(self, phases: Sequence[Phase], program: Program | Sequence[Program],
+                 scratch: int = 0) -> None:
         steps = [step for phase in phases for step in phase.steps]
         self.phases, self.steps, self.scratch = len(phases), len(steps), scratch
         steps_at = HEADER_WORDS + PHASE_WORDS * len(phases)
