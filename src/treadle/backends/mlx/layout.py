@@ -23,7 +23,10 @@ def first(x: mx.array) -> mx.array:
 
 def spread(x: mx.array, rank: int) -> mx.array:
     """An operand that broadcasts to images of a rank, its channels last."""
-    return last(mx.reshape(x, (*[1] * (rank - x.ndim), *x.shape)) if x.ndim < rank else x)
+    full = (*[1] * (rank - x.ndim), *x.shape)
+    if x.size == full[1]:  # one number for each channel stays in one piece
+        return mx.reshape(x, (*[1] * (rank - 1), x.size))
+    return last(mx.reshape(x, full) if x.ndim < rank else x)
 
 
 def moved(axis: int, rank: int) -> int:

@@ -52,6 +52,7 @@ class MlxProgram:
         self._plain, self._packs = self.plans.weights()
         self._weights: dict[Value, mx.array] = {}
         self._packed: dict[Packed, mx.array] = {}
+        self._given: tuple[list[mx.array], list[mx.array]] | None = None  # all of them, in order
         self._checked: OrderedDict[tuple[int, ...], None] = OrderedDict()
         self.traces: Traces | None = None
         if mode == "compiled":
@@ -85,13 +86,15 @@ class MlxProgram:
     def set_param(self, name: str, array: Data) -> None:
         """Replace a parameter between runs; packed forms are made again when they are needed."""
         value = next(v for v in self.graph.params if v.name == name)
-        self._host[value] = array
+        self._host[value], self._given = array, None
         self._weights.pop(value, None)
         for key in [k for k in self._packed if k[0] is value]:
             del self._packed[key]
 
     def _prepare(self) -> None:
         """Parameters on the device, evaluated, plain and packed."""
+        if self._given is not None:
+            return
         fresh = list[mx.array]()
         for v in self._plain:
             if v not in self._weights:
@@ -101,6 +104,8 @@ class MlxProgram:
                 fresh.append(self._packed.setdefault(key, key[1](to_mlx(self._array(key[0])))))
         if fresh:
             evaluate(fresh)
+        self._given = ([self._weights[v] for v in self._plain],
+                       [self._packed[k] for k in self._packs])
 
     def _array(self, v: Value) -> Array:
         return cast(Array, self._host[v])
@@ -198,11 +203,9 @@ class MlxProgram:
         out = run.graph(self.graph, frame)
         return trace.record(out, run.faults)
 
-    def _call(self, trace: Trace, inputs: Sequence[mx.array]) -> Pending:
-        weights = [self._weights[v] for v in self._plain]
-        packed = [self._packed[k] for k in self._packs]
-        outputs, faults = trace(inputs, weights, packed)
-        return Pending(outputs, faults)
+    def _call(self, trace: Trace, inputs: list[mx.array]) -> Pending:
+        assert self._given is not None
+        return Pending(*trace(inputs, *self._given))
 
     def _finish(self, pending: Pending, kept: Collection[int]) -> Sequence[Buffer]:
         if self.mode == "async" and not pending.faults and len(kept) == len(pending.outputs):

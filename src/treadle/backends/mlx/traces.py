@@ -38,10 +38,10 @@ class Trace:
         self._faults = list(faults)
         return [*[x for x in outputs if isinstance(x, mx.array)], *[f.state for f in faults]]
 
-    def __call__(self, inputs: Sequence[mx.array], weights: Sequence[mx.array],
-                 packed: Sequence[mx.array]) -> tuple[list[Held], list[Fault]]:
+    def __call__(self, inputs: list[mx.array], weights: list[mx.array], packed: list[mx.array]
+                 ) -> tuple[list[Held], list[Fault]]:
         """Outputs and checks for these arrays, not evaluated yet."""
-        made = cast("list[mx.array]", self._fn(list(inputs), list(weights), list(packed)))
+        made = cast("list[mx.array]", self._fn(inputs, weights, packed))
         arrays = iter(made)
         outputs = [next(arrays) if x is None else x for x in self._outputs]
         return outputs, [Fault(f.node, next(arrays), f.text) for f in self._faults]
