@@ -48,6 +48,9 @@ class Case:
         rng = np.random.default_rng(len(self.graph.nodes))
 
         def draw(v: Value) -> np.ndarray:
+            if v.dtype.sort != "float":
+                return rng.integers(0, 100, [size(s, binding) for s in v.shape]).astype(
+                    np_dtype(v.dtype))
             return rng.normal(size=[size(s, binding) for s in v.shape]).astype(np_dtype(v.dtype))
 
         arrays = [draw(v) for v in self.graph.inputs]
@@ -218,6 +221,21 @@ def test_transposed_convolutions_activate(kernel: int) -> None:
                 ["f32[n,5,4,6]"], [f"f32[5,3,{kernel},{kernel}]", "f32[3]"])
     assert case.ops() == ["[conv_transpose sigmoid]"]
     case.agrees(n=2)
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("types", [("u8", "i8"), ("i8", "i8"), ("u8", "u8")])
+def test_eight_bit_products_end_as_floats(types: tuple[str, str], fixed: bool) -> None:
+    """Zero points, the cast, scales by column and a bias are one epilogue."""
+    def fn(x: Value, p: Value, w: Value, q: Value, s: Value, b: Value) -> Value:
+        total = OPS["matmul_integer"](x, w, a_zero=p, b_zero=q)
+        return OPS["relu"](OPS["cast"](total, dtype=F32) * s + b)
+
+    a, b = types
+    rest = [f"{b}[40,21]", f"{b}[21]", "f32[21]", "f32[21]"]
+    case = Case(fn, [f"{a}[m,40]", f"{a}[]", *([] if fixed else rest)], rest if fixed else [])
+    assert case.ops() == ["[matmul_integer cast mul add relu]"]
+    case.agrees(1e-6, m=13)
 
 
 def test_outputs_of_strided_views_are_copied_first() -> None:

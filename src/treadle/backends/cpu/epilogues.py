@@ -9,7 +9,7 @@ from ...declare.scalar import Scalar, substitute, var, walk
 from ...errors import Declined
 from ...ir.graph import Graph, Node, Value
 from ...memory.views import View, reshape, whole
-from . import convolution, products
+from . import convolution, integer_products, products
 from .groups import fused, values
 from .lowered import Lowered
 from .tails import Tail, laid
@@ -24,7 +24,8 @@ class Head(Protocol):
         ...
 
 
-HEADS: Mapping[str, Head] = {**products.LOWERINGS, **convolution.LOWERINGS}
+HEADS: Mapping[str, Head] = {
+    **products.LOWERINGS, **integer_products.LOWERINGS, **convolution.LOWERINGS}
 """Operators whose kernels take elementwise work on their results."""
 
 

@@ -16,7 +16,7 @@ from ...codegen.llvm.target import host
 from ...codegen.llvm.text import I8
 from ...codegen.llvm.text import I32 as WORD
 from ...declare.arrays import Array
-from ...declare.scalar import Scalar, cast_to, const, var
+from ...declare.scalar import Scalar, cast_to, const, substitute, var
 from ...ir.dims import Size
 from ...ir.graph import Node, Value
 from ...ir.types import DTYPES, F64, I32, I64, Shape, TensorType, count
@@ -30,7 +30,7 @@ from .lowered import Lowered, Packed, Word, loop_kernel
 from .pointwise import mapped
 from .products import Fixed, Product, multiplied
 from .reductions import kept_strides
-from .tails import Tail, laid
+from .tails import Tail, element_of, laid
 
 
 @dataclass
@@ -50,9 +50,10 @@ class IntegerProduct(Product):
         lines = [x.strides[-2] if m != 1 else dense
                  for x, dense in ((self.a, k), (self.c, n))]
         spec = Matmul(
-            self.extent(m), self.extent(n), self.extent(k), I8, I8, WORD, self.extent(lines[0]),
-            None, self.extent(lines[1]), b_layout="packed", a_signed=_signed(self.a),
-            b_signed=_signed(self.b), batch=batch, epilogue=self._epilogue())
+            self.extent(m), self.extent(n), self.extent(k), I8, I8, element_of(self.c),
+            self.extent(lines[0]), None, self.extent(lines[1]), b_layout="packed",
+            a_signed=_signed(self.a), b_signed=_signed(self.b), batch=batch,
+            epilogue=self._epilogue())
         return [*self.before, *(self.tail.before if self.tail else ()), self._call(spec, packed)]
 
     def _packed(self) -> Packed:
@@ -80,23 +81,26 @@ def _signed(view: View) -> bool:
     return view.base.dtype.sort == "int"
 
 
-def matmul_integer(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed
-                   ) -> list[Lowered]:
+def matmul_integer(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed,
+                   tail: Tail | None = None) -> list[Lowered]:
     """Weights that are a parameter are packed, one matrix for all batches; the rest goes by f64."""
+    if tail is not None:
+        tail.epilogue((), I32)  # whichever way it goes, what it declines is the same
     (a, b), c = ins[:2], outs[0]
     given = {key: v for key, v, value in zip(node.keys, ins[2:], node.inputs[2:], strict=True)
              if number_of(value) != 0}
     flat = len(a.shape) > 1 and len(b.shape) > 1 and count(b.shape[:-2]) == 1
     if not flat or b.base not in fixed or not all(
             isinstance(n, int) for n in (*b.shape, *b.strides)):
-        return _exactly(a, b, c, given)
+        return _exactly(a, b, c, given, tail)
     b = replace(b, shape=b.shape[-2:], strides=b.strides[-2:])
     work = _Zeros(a, b, c.shape)
-    tail = work.tail(given.get("a_zero"), given.get("b_zero"))
+    tail = work.tail(given.get("a_zero"), given.get("b_zero"), tail)
     return [*work.before, *IntegerProduct(a, b, c, fixed, tail, columns=work.columns).lower()]
 
 
-def _exactly(a: View, b: View, c: View, given: dict[str, View]) -> list[Lowered]:
+def _exactly(a: View, b: View, c: View, given: dict[str, View], tail: Tail | None
+             ) -> list[Lowered]:
     """Sums of 8-bit products are exact in f64."""
     out: list[Lowered] = []
     wide: list[View] = []
@@ -111,8 +115,9 @@ def _exactly(a: View, b: View, c: View, given: dict[str, View]) -> list[Lowered]
         wide.append(made)
     total = whole(Value(TensorType(c.shape, F64), c.base.name))
     out += multiplied(wide[0], wide[1], total, ())
-    wrapped = cast_to(cast_to(var(0, F64), I64), I32)
-    return [*out, mapped([total], [c], [wrapped])]
+    wrapped, tail = cast_to(cast_to(var(0, F64), I64), I32), tail or Tail(var(0, I32))
+    rest = [var(i + 1, v.base.dtype) for i, v in enumerate(tail.views)]
+    return [*out, mapped([total, *tail.views], [c], [substitute(tail.root, [wrapped, *rest])])]
 
 
 class _Zeros:
@@ -124,9 +129,10 @@ class _Zeros:
         self.views: list[View] = []
         self.columns: Packed | None = None
 
-    def tail(self, p: View | None, q: View | None) -> Tail | None:
-        """The correction; None if there is none."""
+    def tail(self, p: View | None, q: View | None, then: Tail | None) -> Tail | None:
+        """The correction and what comes `then`; None if there is neither."""
         root: Scalar = var(0, I32)
+        self.views += then.views if then else ()
         left = None if p is None else self._operand(self._wide(p), True)
         right = None if q is None else self._operand(self._wide(q), False)
         if right is not None:
@@ -136,7 +142,10 @@ class _Zeros:
         if left is not None:
             self.columns = Packed(self.b, "column sums", _column_sums)
             root = root - left * var(len(self.views) + 1, I32)
-        return None if left is None and right is None else Tail(root, self.views)
+        if then is None:
+            return None if left is None and right is None else Tail(root, self.views)
+        rest = [var(i + 1, v.base.dtype) for i, v in enumerate(then.views)]
+        return replace(then, root=substitute(then.root, [root, *rest]), views=self.views)
 
     def _given(self, view: View) -> Scalar:
         self.views.append(view)
