@@ -77,12 +77,13 @@ def explain(graph: Graph, backend: Backend, passes: Sequence[str],
             origins: Mapping[Look, str] | None = None, program: object = None) -> Explanation:
     """The claims of a device over a graph; the regions of a native node are part of its kernel.
 
-    `origins` are a context's; a `program` with a method `facts` tells kernels and memory.
+    `origins` are a context's; a `program` with a method `facts` tells kernels and memory, one with
+    `notes` how it runs.
     """
     rows: list[Row] = []
     tell: Callable[[], Mapping[Node, Fact]] = getattr(program, "facts", dict)
     _visit(graph, backend, rows, origins or {}, tell())
-    return Explanation(backend.name, rows, list(passes))
+    return Explanation(backend.name, rows, list(passes), list(getattr(program, "notes", ())))
 
 
 def _visit(graph: Graph, backend: Backend, rows: list[Row], origins: Mapping[Look, str],

@@ -102,7 +102,7 @@ class Model:
             ctx = Context(dict(held) if freeze else {}, legaliser=backend, origins=origins)
             steps = pipeline or from_config()
             program = _compiled(backend, graph, ctx, steps, None if freeze else held, self.source)
-            return program, [*getattr(program, "notes", ()), *map(str, ctx.report)]
+            return program, [*map(str, ctx.report)]
 
         program, notes = compile_(graph)
         special = None if not specialise else Specialised(

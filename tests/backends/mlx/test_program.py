@@ -29,7 +29,7 @@ from treadle.ops.gather import gather, scatter_elements
 from treadle.ops.linalg import inverse
 from treadle.ops.mathfn import exp
 from treadle.ops.reduce import sum_
-from treadle.ops.scan1d import softmax
+from treadle.ops.scan1d import argmax, softmax
 
 
 def made(exe: object) -> MlxProgram:
@@ -91,7 +91,7 @@ def test_what_needs_host_data_runs_lazily_and_says_so() -> None:
     exe = executable(needs_values, "f32[5]")
     x = np.array([0, 1, 0, 2, 3], np.float32)
     assert next(iter(exe(x).values())) == 1 + 3 + 4
-    assert any("lazy, not compiled" in n and "nonzero" in n for n in exe.explain().passes)
+    assert any("lazy, not compiled" in n and "nonzero" in n for n in exe.explain().notes)
 
 
 def test_a_missing_compiler_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,10 +129,18 @@ def doubled(n: Value) -> Value:
     return while_([n], body=body, cond=lambda x: x < 100.0)  # type: ignore[return-value,call-overload]
 
 
+def test_sizes_that_cannot_be_traced_are_told() -> None:
+    """A result without elements is taken from the host's rule."""
+    exe = executable(lambda x: argmax(x, axis=0), "f32[3,n]")
+    exe(normal(3, 2))
+    assert next(iter(exe(normal(3, 0)).values())).shape == (0,)
+    assert any("'n': 0" in n and "without elements" in n for n in exe.explain().notes)
+
+
 def test_loops_read_their_condition() -> None:
     exe = executable(doubled, "f32[]")
     assert next(iter(exe(np.float32(3.0).reshape(())).values())) == 192.0
-    assert any("while" in n for n in exe.explain().passes)
+    assert any("while" in n for n in exe.explain().notes)
 
 
 def test_a_loop_of_known_length_is_traced() -> None:
