@@ -47,25 +47,27 @@ class Direct:
 
     def _outputs(self, moving: dict[Base, Followers]) -> None:
         """The first output with all elements of a base is its storage; the rest are copies."""
-        first: dict[Base, int] = {}
-        for i, (v, how) in enumerate(self.program.results):
-            view = self.program.whole.views[v]
-            shape, dtype = bound(v, self.binding), np_dtype(v.dtype)
-            if how != "copy" and view.base not in first:
-                first[view.base] = i
-                self._made.append((shape, dtype, moving.get(view.base, [])))
-                continue
-            self._made.append(((0,), dtype, []))
-            made = first.get(view.base)
-            self._late.append((i, self._part(v)) if made is None else (i, _again(made, shape)))
+        views, results = self.program.whole.views, self.program.results
+        storage: dict[Base, int] = {}
+        for i, (v, how) in enumerate(results):
+            if how != "copy":
+                storage.setdefault(views[v].base, i)
+        for i, (v, _) in enumerate(results):
+            base, dtype = views[v].base, np_dtype(v.dtype)
+            if storage.get(base) == i:
+                self._made.append((bound(v, self.binding), dtype, moving.get(base, [])))
+            else:
+                self._made.append(((0,), dtype, []))
+                self._late.append((i, self._part(v, storage.get(base))))
 
-    def _part(self, v: Value) -> Callable[[Sequence[Array]], Array]:
+    def _part(self, v: Value, made: int | None) -> Callable[[Sequence[Array]], Array]:
+        """A copy of what a view holds, in another output's storage or in the program's."""
         view = self.program.whole.views[v]
         at = place(view, self.binding)
         reserve(math.prod(at[0]) * np_dtype(v.dtype).itemsize, [v], self.binding)
 
-        def copy(_: Sequence[Array]) -> Array:
-            base = self.plan.find(view.base)
+        def copy(found: Sequence[Array]) -> Array:
+            base = self.plan.find(view.base) if made is None else found[made]
             base = self.program.held[view.base] if base is None else base
             return array_at(base, at, view.base).copy()
 
@@ -101,6 +103,3 @@ class Direct:
             found[i] = copy(found)
         return found
 
-
-def _again(made: int, shape: tuple[int, ...]) -> Callable[[Sequence[Array]], Array]:
-    return lambda found: found[made].reshape(shape).copy()
