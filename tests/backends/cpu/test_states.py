@@ -178,6 +178,8 @@ OPERATORS: dict[str, tuple[Callable[[Value], Any], str]] = {
     "host": (lambda v: (nonzero(v, names=("k",)), v * 1.0), "nonzero runs on the host"),
     "halves": (lambda v: narrow(v, axis=0, start=v.shape[0] // 2, length=1) * 2.0,
                "addresses elements by more than"),
+    "all but two rows": (lambda v: narrow(v, axis=0, start=1, length=v.shape[0] - 2) * 2.0,
+                         "which some lengths do not allow"),
     "scan": (lambda v: scan([sum_(v, axes=(0,)) * 0.0, v], body=lambda h, x: (
         h * 0.5 + x, h * 1.0), carried=1), "scan repeats along it"),
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...ir.dims import Size, symbol_name, symbols
+from ...ir.dims import Size, bounds, symbol_name, symbols
 from ...ir.graph import Node, Value
 from ...memory.views import View
 from .assembly import HostStep, NativeStep, RepeatStep, Stage
@@ -50,9 +50,11 @@ def obstacle(stage: Stage, known: Mapping[NativeStep, Sequence[Part]], buffers: 
             if not all(_linear(size, names) for _, size, _ in known[call]):
                 return f"{step.node.op} addresses elements by more than a multiple of it"
     for v in buffers:
+        made = v.producer.op if v.producer else v.name
         if not all(_linear(d, names, grows=True) for d in v.shape):
-            made = v.producer.op if v.producer else v.name
             return f"{made} makes {v.type}, which may shrink as it grows"
+        if any(bounds(d)[0] < 0 for d in v.shape if not names.isdisjoint(symbols(d))):
+            return f"{made} makes {v.type}, which some lengths do not allow"
     return ""
 
 

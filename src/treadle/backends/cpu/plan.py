@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -159,14 +159,16 @@ class Planner:
         steps = [self._access(s, own) for s in stage.steps]
         sizes = {b: _nbytes(b) for s in steps for b in s.writes}
         self.arena: ArenaPlan[Value] = ArenaPlan(steps, sizes, [v for v in later if v in sizes])
-        self.limits = Limits([*[s.node for s in stage.steps if not isinstance(s, HostStep)],
-                              *stage.leaves, *stage.views])
+        nodes = [*[s.node for s in stage.steps if not isinstance(s, HostStep)],
+                 *stage.leaves, *stage.views]
+        self.limits = Limits(nodes)
         self.made = [*self.arena.sizes, *self.direct]
         self.symbols = sorted(self._symbols())
         self._parts = {c: parts(c) for s in stage.steps if not isinstance(s, HostStep)
                        for c in s.calls()}
         names = frozenset(extents or ()).intersection(self.symbols)
-        self.obstacle = obstacle(stage, self._parts, self.made, names)
+        values = [*self.made, *(v for node in nodes for v in node.outputs)]
+        self.obstacle = obstacle(stage, self._parts, values, names)
         self.extents = {n: room for n, room in (extents or {}).items()
                         if n in names and not self.obstacle}
         self._checked, self._late = ([n for n in nodes if not names.isdisjoint(depends(n))]
@@ -221,13 +223,12 @@ class Planner:
             found.update(n for v in node.uses() for d in v.shape for n in symbols(d))
         return found
 
-    def plan(self, binding: Mapping[str, int], least: Mapping[str, int] | None = None) -> Plan:
+    def plan(self, binding: Mapping[str, int], lengths: Collection[str] = ()) -> Plan:
         """Numbers for everything; raises `RunError` for sizes that a view does not allow.
 
-        The plan serves any lengths between `least` and those of the binding.
+        The plan serves any smaller `lengths` than those of the binding too.
         """
-        for lengths in ({}, least or {}):
-            self.limits.check({**binding, **lengths})
+        self.limits.check(binding)
         for node in self.stage.checks:
             dry_run(node, binding)
         layout = self.arena.layout(binding)
@@ -237,7 +238,7 @@ class Planner:
         numbered = list(enumerate(self.stage.steps))
         for hosted, group in groupby(numbered, lambda s: isinstance(s[1], HostStep)):
             if not hosted:
-                items.append(self._segment(list(group), binding, least or {}))
+                items.append(self._segment(list(group), binding, lengths))
                 continue
             for _, step in group:
                 assert isinstance(step, HostStep)
@@ -248,9 +249,9 @@ class Planner:
                     {v: bound(v, binding) for v in self.direct})
 
     def _segment(self, steps: Sequence[tuple[int, AnyStep]], binding: Mapping[str, int],
-                 least: Mapping[str, int]) -> Segment:
+                 lengths: Collection[str]) -> Segment:
         work = self._words(steps, binding)
-        less = {n: self._words(steps, {**binding, n: binding[n] - 1}).offsets for n in least}
+        less = {n: self._words(steps, {**binding, n: binding[n] - 1}).offsets for n in lengths}
         cut = [Phase(tuple(c), n) for c, n in work.phases]
         return Segment([s for _, s in steps], [n for n, _ in steps], cut,
                        Schedule(cut, self.whole.programs, work.scratch),

@@ -190,7 +190,10 @@ class CpuProgram:
         sized = planner.sized(binding)
         key = tuple([sized[s] for s in planner.symbols])
         if (found := kept.get(key)) is None:
-            found = kept[key] = planner.plan(sized, dict.fromkeys(planner.extents, 0))
+            try:
+                found = kept[key] = planner.plan(sized, planner.extents)
+            except RunError:  # a smaller plan may do
+                return planner.plan(binding)
             if len(kept) > KEPT_PLANS:
                 kept.popitem(last=False)
         else:
