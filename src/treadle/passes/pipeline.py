@@ -33,11 +33,12 @@ from .raise_rope import RaiseRope
 from .raise_softmax import RaiseSoftmax
 from .raise_swiglu import RaiseSwiglu
 from .shape_fold import ShapeFold
+from .widen import Widen
 
 PASSES: dict[str, type[Pass]] = {p.name: p for p in (
     DedupeParams, ShapeFold, ConstantFold, Algebraic, CommonSubexpressions, DeadCode,
     RaiseActivation, RaiseSoftmax, RaiseLayerNorm, RaiseRmsNorm, RaiseRope,
-    RaiseAttention, RaiseSwiglu, RaiseResidualNorm, FoldAffine, Decompose, OpenResize, Fuse)}
+    RaiseAttention, RaiseSwiglu, RaiseResidualNorm, FoldAffine, Decompose, Widen, OpenResize, Fuse)}
 """Every pass by name."""
 SIMPLIFY = ("shape_fold", "constant_fold", "algebraic", "cse", "dce")
 RAISE = ("raise_activation", "raise_softmax", "raise_layer_norm", "raise_rms_norm",
@@ -55,8 +56,8 @@ class Phase(NamedTuple):
 
 
 PHASES = (Phase(("dedupe_params",)), Phase(SIMPLIFY, True), Phase(RAISE), Phase(WEIGHTS, True),
-          Phase(SIMPLIFY, True), Phase(("decompose", "open_resize")), Phase(SIMPLIFY, True),
-          Phase(("fuse",)))
+          Phase(SIMPLIFY, True), Phase(("decompose", "open_resize", "widen")),
+          Phase(SIMPLIFY, True), Phase(("fuse",)))
 """The default order."""
 
 

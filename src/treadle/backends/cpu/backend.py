@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from ...codegen.llvm.processors import default_threads
 from ...codegen.llvm.target import host
 from ...ir.graph import Graph, Node
+from ...ir.types import DType
 from ..base import Claim, Data
 from . import epilogues
-from .claims import claim
+from .claims import claim, widened
 from .groups import fuses
 from .program import CpuProgram
 
@@ -51,6 +52,10 @@ class Cpu:
     def fuses(self, node: Node) -> bool:
         """Whether an elementwise operator or a fold may be part of a larger kernel."""
         return fuses(node)
+
+    def widens(self, node: Node) -> DType | None:
+        """The type in which a node is to be computed, if not its own."""
+        return widened(node)
 
     def heads(self, node: Node) -> bool:
         """Whether a node's kernel can go on with elementwise operators."""

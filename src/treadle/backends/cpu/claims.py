@@ -8,6 +8,7 @@ from ...codegen.llvm.scalars import holds
 from ...declare.opdef import infer
 from ...errors import Declined
 from ...ir.graph import Node, Value
+from ...ir.types import F32, DType
 from ...memory.views import RULES, View, follow, whole
 from ...ops.library import REGISTRY
 from ..base import Claim
@@ -75,6 +76,23 @@ def is_leaf(node: Node) -> bool:
 def is_view(node: Node) -> bool:
     """Whether the outputs are the operand's elements in place, or after one copy."""
     return node.op in RULES and holds(node.inputs[0].dtype)
+
+
+_EXTREMES = frozenset({"max_pool", "min_pool"})
+_WINDOWS = _EXTREMES | {"convolution", "transposed_convolution", "sum_pool"}
+
+
+def widened(node: Node) -> DType | None:
+    """The type in which windows of narrow elements are computed, with the same results.
+
+    Halves accumulate in f32 anyway; every 8-bit number is exact in f32.
+    """
+    if node.op not in _WINDOWS:
+        return None
+    dtype = node.inputs[0].dtype
+    half = dtype.sort == "float" and dtype.bits == 16
+    byte = node.op in _EXTREMES and dtype.sort in ("int", "uint") and dtype.bits == 8
+    return F32 if half or byte else None
 
 
 def claim(node: Node) -> Claim:
