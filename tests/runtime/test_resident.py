@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
+import treadle
 from tests.runtime.surface import compiled, names, random
+from tools.fetch import model as fetched
 from treadle.declare.arrays import Array
 from treadle.errors import BindingError, RunError
 from treadle.ir.graph import Value
 from treadle.ops import concat, gather, matmul, narrow, softmax, sum_, transpose
+from treadle.runtime.executable import Executable
 
 
 def test_an_output_becomes_the_state_whole(on: str) -> None:
@@ -194,3 +198,22 @@ def test_what_cannot_be_resident_is_an_error(on: str) -> None:
         exe(np.ones((3, 2), np.float32))
     assert "Resident" in repr(state) and s not in repr(exe) and x in repr(exe)
     assert any(s in line for line in exe.explain().notes)
+
+
+@pytest.mark.parametrize("on", ["reference", "cpu"])
+def test_a_published_model_keeps_its_state(on: str) -> None:
+    """A voice detector over a stream, chunk by chunk, against ONNX Runtime with state by hand."""
+    path = fetched("silero-vad/silero_vad.onnx")
+    first = {"input": np.zeros((1, 576), np.float32), "state": np.zeros((2, 1, 128), np.float32),
+             "sr": np.array(16000)}
+    exe = treadle.load(path).bind(first).compile(on)
+    assert isinstance(exe, Executable)
+    state = exe.resident("state", shape=(2, 1, 128)).feed("stateN")
+    asked = [leaf.name for leaf in exe.signature.inputs if leaf.name != "state"]
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for k in range(6):
+        first["input"] = random(1, 576, seed=k) * np.float32(0.3)
+        want, first["state"] = session.run(None, first)
+        found = exe({name: first[name] for name in asked})
+        np.testing.assert_allclose(found["output"], want, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(state.read(), first["state"], rtol=1e-3, atol=1e-4)
