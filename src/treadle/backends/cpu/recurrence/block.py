@@ -20,6 +20,8 @@ from .spec import VECTORS, Cut, Linear
 from .tiles import Product, Tiles
 from .vectors import broadcast, exp, load, multiply_add, store, total
 
+_UNROLL = 4
+
 
 class Block:
     """Writes the code that prepares a block of tokens; `at` are its places in scratch memory."""
@@ -84,17 +86,21 @@ class Block:
             x = load(f, kind, lanes, source, d, mask)
             f.store(x if scale == 1.0 else x * scale, target, d)
 
-        with f.loop(0, whole, lanes) as d:
-            move(d.index, None)
+        step = lanes * (_UNROLL if whole % (lanes * _UNROLL) == 0 else 1)
+        with f.loop(0, whole, step) as d:
+            for at in range(0, step, lanes):
+                move(d.index + at, None)
         if whole < self.spec.dk:
             move(whole, f.tail_mask(self.spec.dk - whole, lanes))
 
     def _values(self, source: Value, target: Value, left: Value) -> None:
         f, lanes = self.f, self.lanes
         every = self.cut.covers(self.spec.dv)
-        with f.loop(0, self.cut.width, lanes) as c:
-            mask = None if every else f.tail_mask(left - c.index, lanes)
-            f.store(load(f, self.spec.element, lanes, source, c.index, mask), target, c.index)
+        with f.loop(0, self.cut.width, self.cut.columns) as c:
+            for at in range(0, self.cut.columns, lanes):
+                place = c.index + at
+                mask = None if every else f.tail_mask(left - place, lanes)
+                f.store(load(f, self.spec.element, lanes, source, place, mask), target, place)
 
     def _gates(self, source: Mapping[str, tuple[Value, Value]], n: Value) -> None:
         f, spec = self.f, self.spec
@@ -186,8 +192,11 @@ class Block:
             by = broadcast(f, self.at["line"], i.index, lanes)
             for name, first in [*rows, *[("k", 0)] * self.spec.delta]:
                 row = f.address(self.at[name], (i.index + first) * self.depth, F32)
-                with f.loop(0, self.depth, lanes) as d:
-                    f.store(f.load(self.kind, row, d.index) * by, row, d.index)
+                step = lanes * (_UNROLL if self.depth % (lanes * _UNROLL) == 0 else 1)
+                with f.loop(0, self.depth, step) as d:
+                    for at in range(0, step, lanes):
+                        x = f.load(self.kind, row, d.index + at)
+                        f.store(x * by, row, d.index + at)
         with f.loop(0, self.spec.dk) as d:
             row = f.address(self.at["turned"], d.index * chunk, F32)
             for j, by in enumerate(last):
@@ -259,6 +268,8 @@ class Block:
             for g in range(spec.group):
                 source = f.address(self.at["y"], (t.index + g * self.chunk) * self.cut.width, F32)
                 to = f.address(target, t.index * line + g * spec.dv, spec.element)
-                with f.loop(0, self.cut.width, lanes) as c:
-                    mask = None if every else f.tail_mask(left - c.index, lanes)
-                    store(f, f.load(self.kind, source, c.index), spec.element, to, c.index, mask)
+                with f.loop(0, self.cut.width, self.cut.columns) as c:
+                    for at in range(0, self.cut.columns, lanes):
+                        place = c.index + at
+                        mask = None if every else f.tail_mask(left - place, lanes)
+                        store(f, f.load(self.kind, source, place), spec.element, to, place, mask)
