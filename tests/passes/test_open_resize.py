@@ -8,6 +8,7 @@ import pytest
 from tests.passes.running import operands, run_both
 from treadle.backends.cpu.backend import Cpu
 from treadle.backends.cpu.program import CpuProgram
+from treadle.ir.dims import sym
 from treadle.ir.graph import Graph, trace
 from treadle.ir.types import parse_type
 from treadle.ops.library import REGISTRY as OPS
@@ -21,6 +22,22 @@ def opened(x: str, **attrs: object) -> tuple[Graph, Graph, str]:
     context = Context(legaliser=Cpu())
     after = OpenResize().run(graph, context)
     return graph, after, "\n".join(map(str, context.report))
+
+
+@pytest.mark.parametrize(("coordinates", "nearest"), [
+    ("asymmetric", "floor"), ("half_pixel", "round_prefer_floor"),
+    ("half_pixel", "round_prefer_ceil"), ("pytorch_half_pixel", "round_prefer_floor"),
+    ("half_pixel_symmetric", "round_prefer_ceil")])
+@pytest.mark.parametrize("scales", [(2.0, 3.0), (8.0, 1.0), (1.0, 5.0)])
+def test_whole_repeats_of_unknown_sizes(coordinates: str, nearest: str,
+                                        scales: tuple[float, float]) -> None:
+    n, m = sym("n"), sym("m")
+    attrs = {"sizes": (n * int(scales[0]), m * int(scales[1])), "axes": (1, 2), "scales": scales,
+             "coordinates": coordinates, "nearest": nearest}
+    before, after, report = opened("f32[2,n,m]", **attrs)
+    assert not any(k.op == "resize" for k in after.nodes) and "resize as repeats" in report
+    for a, b in zip(*run_both(before, after, operands(before)), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 UP = {"sizes": (7, 12), "axes": (2, 3)}

@@ -24,8 +24,8 @@ from .base import Context, Legaliser, Pass
 class OpenResize(Pass):
     """Replaces `resize` by a gather for each tap of each axis where the backend declines it.
 
-    Axes that change have known sizes. Whole repeats along the last axis are an `expand`. `most`
-    bounds the taps of an axis: antialiasing may have many.
+    Axes that change have known sizes, or every element comes a whole number of times, which is an
+    `expand`. `most` bounds the taps of an axis: antialiasing may have many.
     """
 
     name: ClassVar[str] = "open_resize"
@@ -54,6 +54,9 @@ class _Open(Rebuild):
         """What a `resize` is made of, or None to keep it."""
         if node.op != "resize" or not self.legaliser.declines(node):
             return None
+        if (times := _repeats(node)) is not None:
+            self.did["resize as repeats"] += 1
+            return (_several(node.inputs[0], times),)
         taps = _taps(node)
         why = taps if isinstance(taps, str) else self._refused(node, taps)
         if why:
@@ -69,6 +72,36 @@ class _Open(Rebuild):
             return "positions outside the operand"
         weighed = any(t.weight is not None for t in taps)
         return "weights of integers" if weighed and node.inputs[0].dtype.sort != "float" else ""
+
+
+_EVERY_TIME = {(c, n) for c in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
+               for n in ("round_prefer_floor", "round_prefer_ceil")} | {("asymmetric", "floor")}
+"""Coordinates and roundings with which position i of k times as many is element i // k."""
+_MOST_TIMES = 16
+
+
+def _repeats(node: Node) -> list[int] | None:
+    """How often the elements of each axis come, or None where that is not all there is to it."""
+    a = node.attrs
+    if node.keys or (a["mode"], a["antialias"]) != ("nearest", False) or (
+            a["coordinates"], a["nearest"]) not in _EVERY_TIME:
+        return None
+    x, y = node.inputs[0].shape, node.outputs[0].shape
+    scales = cast("tuple[float, ...]", a["scales"])
+    axes = cast("tuple[int, ...] | None", a["axes"])
+    stated = dict(zip(range(len(x)) if axes is None else axes, scales, strict=False))
+    found = [next((k for k in range(1, _MOST_TIMES + 1)
+                   if m == n * k and stated.get(i, k) == k), None)
+             for i, (n, m) in enumerate(zip(x, y, strict=True))]
+    return None if None in found else cast("list[int]", found)
+
+
+def _several(x: Value, times: Sequence[int]) -> Value:
+    """Every element of each axis so many times."""
+    for axis, k in enumerate(times):
+        if k != 1:
+            x = _wide(x, axis, k)
+    return cast(Value, REGISTRY["identity"](x)) if set(times) == {1} else x
 
 
 def _taps(node: Node) -> list[Taps] | str:
@@ -130,12 +163,16 @@ def _taken(x: Value, places: Array, axis: int) -> Value:
 
 def _repeated(x: Value, t: Taps) -> Value | None:
     """Every element of an axis so many times, without a table."""
-    size, shape = cast(int, x.shape[t.axis]), x.shape
+    size = cast(int, x.shape[t.axis])
     times, rest = divmod(t.places.shape[1], size)
     if rest or not np.array_equal(t.places[0], np.repeat(np.arange(size), times)):
         return None
-    wide = cast(Value, REGISTRY["unsqueeze"](x, axes=(t.axis + 1,)))
-    wide = cast(Value, REGISTRY["expand"](
-        wide, shape=(*shape[:t.axis + 1], times, *shape[t.axis + 1:])))
-    return cast(Value, REGISTRY["reshape"](
-        wide, shape=(*shape[:t.axis], size * times, *shape[t.axis + 1:])))
+    return _wide(x, t.axis, times)
+
+
+def _wide(x: Value, axis: int, times: int) -> Value:
+    """Every element of an axis so many times."""
+    before, n, after = x.shape[:axis], x.shape[axis], x.shape[axis + 1:]
+    wide = cast(Value, REGISTRY["unsqueeze"](x, axes=(axis + 1,)))
+    wide = cast(Value, REGISTRY["expand"](wide, shape=(*before, n, times, *after)))
+    return cast(Value, REGISTRY["reshape"](wide, shape=(*before, n * times, *after)))

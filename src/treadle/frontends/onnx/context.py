@@ -48,8 +48,8 @@ class State:
     folder: Path | None
     functions: Mapping[tuple[str, str], onnx.FunctionProto]
     statics: Mapping[str, Array]
-    fixed: Mapping[str, int] = field(default_factory=dict)
-    """Symbols of the inputs that are numbers now."""
+    fixed: Mapping[str, Size] = field(default_factory=dict)
+    """Symbols of the inputs that are numbers now, or multiples with a remainder."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """Upper bounds of symbols, which the graph was found to imply."""
     params: dict[str, Array] = field(default_factory=dict)

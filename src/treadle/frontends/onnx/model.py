@@ -10,7 +10,7 @@ import onnx
 
 from ...declare.arrays import Array
 from ...errors import ImportFailure, OperatorError
-from ...ir.dims import implied_limit, symbols
+from ...ir.dims import Size, implied_limit, symbols
 from ...ir.graph import Builder, Graph, Value
 from ...ir.types import DType, Shape, TensorType
 from .context import LateBinding, State
@@ -52,7 +52,7 @@ class Facts:
     """
 
     statics: Mapping[str, Array] = field(default_factory=dict[str, Array])
-    fixed: Mapping[str, int] = field(default_factory=dict[str, int])
+    fixed: Mapping[str, Size] = field(default_factory=dict[str, Size])
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
 
 
