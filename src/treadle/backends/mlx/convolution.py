@@ -30,14 +30,14 @@ def crop(x: mx.array, pads: Sequence[int]) -> tuple[mx.array, list[int], list[in
     return x[(slice(None), *cuts)] if min(pads) < 0 else x, low, high
 
 
-def _apart(x: mx.array, w: mx.array, groups: int) -> bool:
+def _one_by_one(x: mx.array, groups: int) -> bool:
     """Whether groups run one by one: MLX groups 1-D and 2-D kernels alone."""
     return groups > 1 and x.ndim > 4
 
 
 def _run(x: mx.array, w: mx.array, low: Sequence[int], high: Sequence[int], steps: Ints,
          gaps: Ints, groups: int) -> mx.array:
-    if not _apart(x, w, groups):
+    if not _one_by_one(x, groups):
         return mx.conv_general(x, w, stride=steps, padding=(list(low), list(high)),
                                kernel_dilation=gaps, groups=groups)
     xs, ws = mx.split(x, groups, axis=-1), mx.split(w, groups, axis=0)
@@ -60,18 +60,40 @@ def convolution(x: mx.array, w: mx.array, *, strides: Ints, dilations: Ints, pad
     return _run(body, w, low, high, steps, gaps, groups).astype(dtype)
 
 
+def _turned(x: mx.array) -> mx.array:
+    """Filters [C, M, kernel..] of a transposed convolution: channels last, taps reversed."""
+    back = [slice(None, None, -1)] * (x.ndim - 2)
+    return mx.contiguous(last(x)[(slice(None), *back)])
+
+
+def _apart(x: mx.array, steps: Ints) -> mx.array:
+    """Zeros between the elements of the spatial axes."""
+    for axis, step in enumerate(steps, 1):
+        if step > 1:
+            shape, n = x.shape, x.shape[axis]
+            lines = mx.expand_dims(x, axis + 1)
+            grow = [(0, 0)] * lines.ndim
+            grow[axis + 1] = (0, step - 1)
+            whole = mx.reshape(mx.pad(lines, grow), (*shape[:axis], n * step, *shape[axis + 1:]))
+            x = whole[(*[slice(None)] * axis, slice(0, (n - 1) * step + 1))]
+    return x
+
+
 def _adjoint(x: mx.array, w: mx.array, steps: Ints, gaps: Ints) -> mx.array:
-    """One group, channels last; w[C, kernel.., M]. Nothing is cropped."""
+    """One group, channels last; w[C, kernel.., M] as `_turned` made it. Nothing is cropped.
+
+    MLX's own `input_dilation` is wrong on CUDA for one input channel.
+    """
     reach = [(k - 1) * d for k, d in zip(w.shape[1:-1], gaps, strict=True)]
-    return mx.conv_general(x, mx.swapaxes(w, 0, -1), padding=(reach, reach), kernel_dilation=gaps,
-                           input_dilation=steps, flip=True)
+    return mx.conv_general(_apart(x, steps), mx.swapaxes(w, 0, -1), padding=(reach, reach),
+                           kernel_dilation=gaps)
 
 
 def transposed_convolution(x: mx.array, w: mx.array, *, strides: Ints, dilations: Ints,
                            pads: Ints, output_padding: Ints, groups: int) -> mx.array:
     """The whole sum of filters over x[N, spatial.., C], cropped by pads, then lengthened.
 
-    Groups run one by one: MLX's grouped kernels do not dilate their input.
+    Groups run one by one.
     """
     n = x.ndim - 2
     steps, gaps = per_axis("strides", strides, n, 1), per_axis("dilations", dilations, n, 1)
@@ -99,7 +121,7 @@ def _refuse(node: Node) -> str:
     return ""
 
 
-_PACK: dict[int, Pack] = {1: _packed}
+_PACK: dict[int, Pack] = {1: _packed}  # by operand
 
 
 def padded(x: mx.array, fill: complex, kernel: Ints, steps: Ints, gaps: Ints, pads: Ints,
@@ -146,5 +168,5 @@ def _small(node: Node) -> str:
 
 LOWERINGS: dict[str, Lowering] = {
     "convolution": plain(convolution, _refuse, pack=_PACK),
-    "transposed_convolution": plain(transposed_convolution, _refuse, pack=_PACK),
+    "transposed_convolution": plain(transposed_convolution, _refuse, pack={1: _turned}),
     "im2col": plain(im2col, _small)}
