@@ -80,3 +80,8 @@ class Calls:
     def clear(self) -> None:
         """Forget all calls."""
         self._kept.clear()
+
+
+def solid(array: object) -> bool:
+    """Whether kernels can read an array where it lies: row by row, aligned, without gaps."""
+    return type(array) is np.ndarray and array.flags.num & _SOLID == _SOLID

@@ -26,6 +26,8 @@ Late: TypeAlias = "tuple[int, Callable[[Sequence[Array]], Array]]"
 class Direct:
     """Runs under one binding: writes the addresses of inputs and outputs, then calls once.
 
+    Of an output that is in place already it gives something empty.
+
     Inputs are row-major, aligned, and of the binding's shapes. Runs of one program come one at a
     time, as those of the program itself.
     """
@@ -44,6 +46,7 @@ class Direct:
         self._made: list[tuple[tuple[int, ...], np.dtype, Followers]] = []
         self._late: list[Late] = []
         self._outputs(moving)
+        self._replace()
 
     def _outputs(self, moving: dict[Base, Followers]) -> None:
         """The first output with all elements of a base is its storage; the rest are copies."""
@@ -59,6 +62,15 @@ class Direct:
             else:
                 self._made.append(((0,), dtype, []))
                 self._late.append((i, self._part(v, storage.get(base))))
+
+    def _replace(self) -> None:
+        """Outputs that take an input's place are written there; nothing is returned for them."""
+        residents, results = self.program.residents, self.program.results
+        for i in residents.in_place:
+            base = results[i][0]
+            source = self.program.graph.inputs.index(residents.aliases[base])
+            self._reads.append((source, self._made[i][2]))
+            self._made[i] = ((0,), self._made[i][1], [])
 
     def _part(self, v: Value, made: int | None) -> Callable[[Sequence[Array]], Array]:
         """A copy of what a view holds, in another output's storage or in the program's."""

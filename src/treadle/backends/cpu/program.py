@@ -227,12 +227,19 @@ class CpuProgram:
 
     def direct(self, binding: Binding) -> Call | None:
         """A quicker way to run row-major inputs under a binding; None with steps on the host."""
-        if len(self.stages) != 1 or self.poison or any(how == "given" for _, how in self.results):
+        given = any(how == "given" for _, how in self.results)
+        if len(self.stages) != 1 or self.poison or given or not self._apart():
             return None
         plan = self.plan(0, binding)
         if len(plan.items) != 1 or not isinstance(plan.items[0], Segment):
             return None
         return Direct(self, plan, plan.items[0], binding)
+
+    def _apart(self) -> bool:
+        """Whether no other output lies in one that takes an input's place."""
+        bases = [self.whole.views[v].base for v, _ in self.results]
+        return all(bases.count(b) == 1 for b in self.residents.aliases) and not (
+            self.residents.views)
 
     def error(self, at: int, fault: KernelFault, binding: Binding) -> RunError:
         """The error of a kernel in a stage as one about the model's node."""
