@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -127,3 +128,23 @@ def test_specialised_programs_follow_parameters() -> None:
     for _ in range(12):
         np.testing.assert_allclose(exe(x)["y"], 3 * x, rtol=1e-6)
     assert len(exe._special.kept) == 1  # noqa: SLF001 - what is counted
+
+
+def test_specialised_programs_under_several_threads() -> None:
+    """Threads drop one another's programs and replace parameters between calls."""
+    proto = model([node("MatMul", ["x", "w"], ["y"])], [("x", F32, ["n", 4])],
+                  [("y", F32, None)], weights={"w": random(4, 4)})
+    exe = treadle.load(proto).compile("cpu", freeze=False, specialise=1)
+    exe.set_param("w", np.eye(4, dtype=np.float32))
+
+    def work(rows: int) -> None:
+        x = random(rows, 4, seed=rows)
+        for _ in range(60):
+            np.testing.assert_allclose(exe(x)["y"], x, rtol=1e-6)
+
+    with ThreadPoolExecutor(4) as pool:
+        for job in [pool.submit(work, n) for n in (1, 2, 3, 2)]:
+            job.result()
+    x = random(3, 4)
+    exe.set_param("w", 2 * np.eye(4, dtype=np.float32))
+    np.testing.assert_allclose(exe(x)["y"], 2 * x, rtol=1e-6)

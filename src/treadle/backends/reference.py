@@ -28,8 +28,10 @@ class ReferenceProgram:
 
     def run(self, inputs: Sequence[Array], binding: Binding, watch: Watch | None = None,
             kept: Collection[int] = ()) -> Sequence[Array]:  # noqa: ARG002 - NumPy's are its own
-        """Evaluate node by node."""
-        return evaluate.run(self.graph, [*inputs, *self._params], {}, binding, watch)
+        """Evaluate node by node; an output that is a parameter is a copy of it."""
+        found = evaluate.run(self.graph, [*inputs, *self._params], {}, binding, watch)
+        held = {id(a) for a in self._params}
+        return [a.copy() if id(a) in held else a for a in found]
 
     def direct(self, binding: Binding) -> None:  # noqa: ARG002 - the protocol's
         """There is none."""

@@ -20,7 +20,7 @@ from .explain import Explanation, explain
 from .line import Line
 from .random import Keys
 from .resident import Resident
-from .results import Outputs, check_out, deliver, owned
+from .results import Outputs, check_out, fill, own, owned
 from .signature import Signature
 from .specialise import Specialised
 from .states import States
@@ -66,13 +66,15 @@ class Executable:
         """
         line, calls = self._line, self._calls
         free = not (line.waiting or line.holder)
-        if out is None and free and (ready := calls.find(args, named)) is not None:
+        if out is None and free:
             try:
-                with line.lock:
-                    found = ready[0](ready[1])
+                with line.lock:  # another thread may change which calls there are
+                    ready = calls.find(args, named)
+                    found = None if ready is None else ready[0](ready[1])
             except MemoryError as e:
                 raise no_memory(e) from None
-            return dict(zip(calls.outputs, found))  # noqa: B905 - equal, and strict is slower
+            if found is not None:
+                return dict(zip(calls.outputs, found))  # noqa: B905 - equal, and strict is slower
         arrays = self._states.asked.arrange(args, named)
         return line.run(lambda: self._run(arrays, out, None))
 
@@ -107,7 +109,8 @@ class Executable:
             if watch is None and not hidden:
                 self._remember(arrays, program, binding)
             found = program.run([*arrays, *hidden], binding, watch)
-            return deliver(self.signature, found, arrays, out)
+            taken = {id(a) for a in arrays}
+            return fill(own(self.signature, found, taken, out, ()), out)
         except MemoryError as e:
             raise no_memory(e) from None
 

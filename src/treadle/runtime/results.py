@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,39 +18,86 @@ Outputs = dict[str, Any]
 
 
 def check_out(signature: Signature, out: Mapping[str, Array] | None) -> None:
-    """Refuse names and dtypes in `out` that no output has."""
+    """Refuse names and dtypes in `out` that no output has, and arrays that share elements."""
+    if out is None:
+        return
+    if not isinstance(out, Mapping):
+        raise BindingError(f"out: names of outputs with arrays are needed, got "
+                           f"{type(out).__name__}", hint="out={name: array}")
     leaves = {leaf.name: leaf for leaf in signature.outputs}
-    for name, array in (out or {}).items():
+    for name, array in out.items():
         if (leaf := leaves.get(name)) is None:
             raise BindingError(f"out: there is no output '{name}'",
                                hint=f"the outputs are {', '.join(leaves)}")
-        if not isinstance(array, np.ndarray):
-            raise BindingError(f"out: '{name}' needs a NumPy array, got {type(array).__name__}")
-        if any(array is other for n, other in (out or {}).items() if n != name):
-            raise BindingError(f"out: '{name}' and another output share one array")
-        if dtype_of_array(array) is not leaf.dtype or not array.flags.writeable:
-            raise BindingError(f"out: '{name}' needs a writeable array of {leaf.dtype}, got "
-                               f"{array.dtype}")
+        _check_target(leaf, array)
+    for (name, array), (other, second) in itertools.combinations(out.items(), 2):
+        if _overlap(array, second):
+            raise BindingError(f"out: '{name}' and '{other}' share memory",
+                               hint="give each output an array of its own")
 
 
-def deliver(signature: Signature, found: Sequence[Array], inputs: Sequence[Array],
-            out: Mapping[str, Array] | None, kept: Collection[int] = ()) -> Outputs:
-    """Results as fresh arrays, or copied into the storage that the caller supplied.
+def _check_target(leaf: Leaf, array: object) -> None:
+    if not isinstance(array, np.ndarray):
+        raise BindingError(f"out: '{leaf.name}' needs a NumPy array, got {type(array).__name__}")
+    if dtype_of_array(array) is not leaf.dtype:
+        raise BindingError(f"out: '{leaf.name}' needs an array of {leaf.dtype}, got {array.dtype}")
+    if not array.flags.writeable:
+        raise BindingError(f"out: '{leaf.name}' needs an array that can be written, this one is "
+                           "read-only", hint="array.copy() can be written")
+    extent = array.itemsize
+    for step, n in sorted([(abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
+                           if n > 1]):
+        if step < extent:
+            raise BindingError(f"out: elements of the array for '{leaf.name}' share memory",
+                               hint="array.copy() has memory for each")
+        extent += (n - 1) * step
 
-    Outputs whose numbers are `kept` are no results.
+
+def _overlap(a: Array, b: Array) -> bool:
+    """Whether two arrays have an element's memory in common; True if that is hard to tell."""
+    try:
+        return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=10_000)
+    except np.exceptions.TooHardError:
+        return True
+
+
+def own(signature: Signature, found: Sequence[Array], taken: set[int],
+        out: Mapping[str, Array] | None, changing: Sequence[Array], kept: Collection[int] = ()
+        ) -> Outputs:
+    """Results that nothing else has a hold on: not the arrays in `taken`, which grows.
+
+    What `out` will take need only be apart from the arrays in it and those in `changing`. Outputs
+    whose numbers are `kept` are no results.
     """
-    taken = {id(a) for a in inputs}
+    targets = {**out} if out else {}
+    written = [*targets.values(), *changing]
     result: Outputs = {}
     for i, (leaf, array) in enumerate(zip(signature.outputs, found, strict=True)):
         if i in kept:
             continue
-        if out is not None and leaf.name in out:
-            result[leaf.name] = _fill(leaf, out[leaf.name], array)
+        if (target := targets.get(leaf.name)) is not None:
+            if target.shape != array.shape:
+                raise BindingError(f"out: '{leaf.name}' has shape {list(target.shape)}, the result "
+                                   f"is {list(array.shape)}")
+            result[leaf.name] = apart(array, written)
         elif leaf.dtype.sort == "host":
             result[leaf.name] = plain(array)
         else:
             result[leaf.name] = fresh(array, taken)
     return result
+
+
+def fill(result: Outputs, out: Mapping[str, Array] | None) -> Outputs:
+    """The results, those with storage of the caller copied there."""
+    for name, target in (out or {}).items():
+        np.copyto(target, result[name])
+        result[name] = target
+    return result
+
+
+def apart(array: Array, others: Iterable[Array]) -> Array:
+    """The array, or a copy where it may share memory with others."""
+    return array.copy() if any(np.may_share_memory(array, a) for a in others) else array
 
 
 def fresh(array: Array, taken: set[int]) -> Array:
@@ -77,11 +125,3 @@ def plain(value: object) -> Any:  # noqa: ANN401 - whatever a host value holds
     if isinstance(value, dict):
         return {k: plain(v) if isinstance(v, np.ndarray) else v for k, v in value.items()}
     return value
-
-
-def _fill(leaf: Leaf, target: Array, array: Array) -> Array:
-    if target.shape != array.shape:
-        raise BindingError(f"out: '{leaf.name}' has shape {list(target.shape)}, the result is "
-                           f"{list(array.shape)}")
-    np.copyto(target, array)
-    return target
