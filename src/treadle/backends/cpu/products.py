@@ -83,7 +83,8 @@ class Product:
             return None
         operands = self._laid_operands()
         wide = "f64" if self.a.base.dtype.name == "f64" else "f32"
-        return self.tail.epilogue(operands, DTYPES[wide])
+        few = self.c.shape[-2] == 1
+        return self.tail.epilogue(operands, DTYPES[wide], 0 if few else self.a.shape[-1])
 
     def _laid_operands(self) -> list[ExtraOperand]:
         """The tail's views as operands of the template."""

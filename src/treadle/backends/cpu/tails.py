@@ -11,7 +11,7 @@ from ...codegen.llvm.text import BF16, F16, F32, F64, I32, Function, Type, Value
 from ...declare.scalar import Scalar, cast_to, fold, rebuild, substitute, var, walk
 from ...declare.scalar_text import text
 from ...errors import Declined
-from ...ir.dims import Size
+from ...ir.dims import Size, bounds
 from ...ir.graph import Value as GraphValue
 from ...ir.types import DTYPES, DType, Shape, TensorType
 from ...loops.functions import open_functions
@@ -24,6 +24,8 @@ from .pointwise import copy, spread
 ELEMENTS: dict[str, Type] = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64, "i32": I32}
 EARLY = 12
 """Most operations of an epilogue that runs in a tile's registers; longer ones would spill."""
+DEEP = 192
+"""Products of a sum from which an epilogue runs once the tile is stored."""
 
 
 @dataclass
@@ -65,15 +67,20 @@ class Tail:
         self.before.append(copy(view, made))
         return made
 
-    def epilogue(self, operands: Sequence[ExtraOperand], accumulator: DType) -> Epilogue:
-        """The tail as an epilogue of sums in `accumulator`."""
+    def epilogue(self, operands: Sequence[ExtraOperand], accumulator: DType,
+                 depth: Size = 0) -> Epilogue:
+        """The tail as an epilogue of sums of `depth` products in `accumulator`.
+
+        A late one costs a load and a store for each sum; many products hide that, and tiles of
+        different epilogues then share their code.
+        """
         root = prepared(self.root, accumulator)
         opened = settled(open_functions([root])[0])
         check([opened])
         cost = sum(bool(e.args) for e in walk(opened))
         fits = ELEMENTS[self.root.dtype.name].size == ELEMENTS[accumulator.name].size
         return Epilogue(f"{accumulator} {text(root)}", tuple(operands), emitting(opened),
-                        fits and cost > EARLY)
+                        fits and (cost > EARLY or bounds(depth)[0] >= DEEP))
 
 
 def stored(dtype: DType, accumulator: DType) -> DType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from math import prod
 from typing import cast
 
 import numpy as np
@@ -65,8 +66,9 @@ def tail_of(tail: Tail | None, bias: View | None, y: Shape) -> Tail | None:
     return (tail or Tail(var(0, dtype))).plus(laid(column, y))
 
 
-def epilogue_of(tail: Tail | None, y: View, sizes: Sizes) -> tuple[Epilogue | None, list[View]]:
-    """A tail as the epilogue of a kernel that writes `y`, and the operands of it."""
+def epilogue_of(tail: Tail | None, y: View, sizes: Sizes, depth: int
+                ) -> tuple[Epilogue | None, list[View]]:
+    """A tail as the epilogue of a kernel that writes `y`, sums of `depth`, and its operands."""
     if tail is None:
         return None, []
     if tail.root.dtype is not y.base.dtype:
@@ -83,7 +85,7 @@ def epilogue_of(tail: Tail | None, y: View, sizes: Sizes) -> tuple[Epilogue | No
         batch = None if v.strides[0] == 0 else (sizes.extent(v.strides[0]),)
         operands.append(ExtraOperand(f"e{i}", "row", element_of(v), sizes.extent(v.strides[1]),
                                      batch))
-    return tail.epilogue(operands, y.base.dtype), views
+    return tail.epilogue(operands, y.base.dtype, depth), views
 
 
 def convolution(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fixed,
@@ -97,7 +99,7 @@ def convolution(node: Node, ins: Sequence[View], outs: Sequence[View], fixed: Fi
         return [*before, *Product(*found, fixed, tail).lower()]
     x, sizes = by_rows(x, before), Sizes()
     made = windows(node, shape[2:], x, y.shape, sizes)
-    epilogue, extras = epilogue_of(tail, y, sizes)
+    epilogue, extras = epilogue_of(tail, y, sizes, prod(shape[1:]))
     before += tail.before if tail else ()
     if groups > 1 and shape[1] == 1 and shape[0] // groups < _FEW:
         return [*before, *depthwise(x, w, y, extras, made, groups, sizes, epilogue)]

@@ -128,7 +128,8 @@ class _Transposed:
                   bias: View | None) -> None:
         x, kind = self.x, element(self.x)
         tail = tail_of(self.tail, bias, out.shape)
-        epilogue, extras = epilogue_of(tail, out, sizes)
+        depth = self.channels * prod([m.kernel for m in made])
+        epilogue, extras = epilogue_of(tail, out, sizes, depth)
         spec = Convolution(
             sizes.extent(x.shape[0]), self.groups, filters, self.channels, tuple(made),
             sizes.extent(x.strides[0]), sizes.extent(x.strides[1]), kind, epilogue=epilogue)
