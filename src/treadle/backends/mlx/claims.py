@@ -17,6 +17,7 @@ from . import (
     movement,
     norms,
     pools,
+    recurrence,
     reductions,
     sorting,
     spectrum,
@@ -28,7 +29,7 @@ from .lowering import Lowering
 LOWERINGS: dict[str, Lowering] = {
     **movement.LOWERINGS, **reductions.LOWERINGS, **gather.LOWERINGS, **sorting.LOWERINGS,
     **contraction.LOWERINGS, **convolution.LOWERINGS, **pools.LOWERINGS, **spectrum.LOWERINGS,
-    **control.LOWERINGS, **attention.LOWERINGS, **norms.LOWERINGS}
+    **control.LOWERINGS, **attention.LOWERINGS, **norms.LOWERINGS, **recurrence.LOWERINGS}
 """Lowerings by operator; elementwise operators share one."""
 KNOWN = frozenset({"shape_of"})
 """Operators that need only the sizes of their operands."""

@@ -15,7 +15,7 @@ from ...ir.types import DTYPES, F32, DType
 from ...loops.functions.exponential import erf
 from ...ops.library import REGISTRY
 from .arrays import HELD, constant, holds, number, on_gpu
-from .lowering import Lowering
+from .lowering import Call, Lowering
 
 Prim: TypeAlias = Callable[..., mx.array]
 
@@ -265,12 +265,12 @@ def _refuse(node: Node) -> str:
     return "" if node.reads() else unsupported(expressions(node))
 
 
-def _kernel(call: object, /, *given: mx.array | list[mx.array], **attrs: object
+def _kernel(call: Call, /, *given: mx.array | list[mx.array], **attrs: object
             ) -> Sequence[mx.array]:
     """All elementwise operators; variadic ones get their operands as a list."""
     args = [x for g in given for x in (g if isinstance(g, list) else [g])]
-    node: Node = getattr(call, "node")  # noqa: B009 - a protocol without the import cycle
-    roots = expressions(node) if not node.reads() else opened(REGISTRY[node.op].scalars(
+    node = call.node
+    roots = expressions(node) if call.fixed else opened(REGISTRY[node.op].scalars(
         cast("Attrs", attrs), tuple([v.dtype for v in node.inputs])))
     out = evaluate(roots, args)
     shape = args[0].shape if len(args) == 1 else mx.broadcast_shapes(*[a.shape for a in args])

@@ -26,6 +26,8 @@ class Call(Protocol):
 
     node: Node
     tracing: bool
+    fixed: bool
+    """Whether no attribute depends on sizes."""
 
     def fault(self, bad: mx.array, value: mx.array, text: Callable[[int], str]) -> None:
         """Fail the run if any of `bad` holds, with a text about the first `value` that does."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias, cast
 
 import mlx.core as mx
@@ -118,6 +118,10 @@ class Plans:
         plain.update({v: None for v in self.graph.outputs if v in params and holds(v.dtype)})
         return list(plain), list(packed)
 
+    def fixed(self, made: Mapping[Value, Array], names: Collection[str]) -> dict[Value, Array]:
+        """Of these leaves, those that depend on no symbols but `names`."""
+        return {v: a for v, a in made.items() if set(self._leaf[v]) <= {*names}}
+
     def check_room(self, binding: Binding) -> None:
         """Raise for a step whose outputs no machine holds."""
         for step in self._steps[id(self.graph)]:
@@ -149,6 +153,11 @@ class Leaves:
                 for old in self._kept.popitem(last=False)[1]:
                     self._device.pop(id(old), None)
         return found
+
+    def on_device(self, arrays: Mapping[Value, Array]) -> dict[Value, mx.array]:
+        """The MLX arrays of those that have one already."""
+        held = self._device
+        return {v: held[id(a)][1] for v, a in arrays.items() if id(a) in held}
 
     def device(self, array: Array) -> mx.array:
         """The MLX array of a leaf's NumPy array, which is made once and kept beside it."""

@@ -20,7 +20,7 @@ from .device import uncompiled
 from .lowering import Fault, Untraceable
 from .owner import owner
 from .plan import Leaves, Packed, Plans
-from .traces import Trace, Traces
+from .traces import KEPT, Trace, Traces
 from .walk import Frame, Held, Run, evaluate
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class MlxProgram:
         self._weights: dict[Value, mx.array] = {}
         self._packed: dict[Packed, mx.array] = {}
         self._given: tuple[list[mx.array], list[mx.array]] | None = None  # all of them, in order
-        self._checked: OrderedDict[tuple[int, ...], None] = OrderedDict()
+        self._checked: OrderedDict[tuple[int, ...], dict[Value, Array] | None] = OrderedDict()
         self.traces: Traces | None = None
         if mode == "compiled":
             self._decide()
@@ -160,6 +160,8 @@ class MlxProgram:
         if key not in self._checked:
             self.plans.check_room(binding)
             self._checked[key] = None
+            if len(self._checked) > KEPT:
+                self._checked.popitem(last=False)
         if self.traces is not None and watch is None and self.traces.may(key):
             device = [x if isinstance(x, mx.array) else to_mlx(x) for x in inputs]
             try:
@@ -172,9 +174,18 @@ class MlxProgram:
     def _walk(self, inputs: Sequence[Buffer], binding: Binding, watch: Watch | None) -> Pending:
         run = Run(self.plans, self.leaves, self._packed, watch=watch,
                   eager=self.mode == "eager" or watch is not None)
-        frame = Frame(binding)
+        frame, key = Frame(binding), self._key(binding)
         self._give(frame, inputs, self._weights)
-        return Pending(run.graph(self.graph, frame), run.faults)
+        known = self._checked.get(key)
+        if known:
+            frame.host.update(known)
+            frame.device.update(self.leaves.on_device(known))
+            run.leaf_ids.update(map(id, known.values()))
+        names = frozenset(binding)
+        outputs = run.graph(self.graph, frame)
+        if known is None:
+            self._checked[key] = self.plans.fixed(run.made, names)
+        return Pending(outputs, run.faults)
 
     def _give(self, frame: Frame, inputs: Sequence[Buffer], weights: Mapping[Value, mx.array]
               ) -> None:

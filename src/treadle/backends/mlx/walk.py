@@ -55,17 +55,18 @@ class Frame:
 
     def drop(self, values: Iterable[Value]) -> None:
         """Forget values of this frame."""
-        for v in values:
-            self.device.pop(v, None)
-            self.host.pop(v, None)
-            self.last.pop(v, None)
+        for held in (self.device, self.host, self.last):
+            if held:
+                for v in values:
+                    held.pop(v, None)
 
 
 @dataclass(eq=False)
 class Run:
     """One run: its mode, the checks that it collects, the packed parameters.
 
-    `eager` evaluates after every step. `tracing` means that arrays have no values.
+    `eager` evaluates after every step. `tracing` means that arrays have no values. `made` are the
+    leaves of the outermost graph, which a later run under the same binding need not make.
     """
 
     plans: Plans
@@ -76,6 +77,7 @@ class Run:
     watch: Watch | None = None
     faults: list[Fault] = field(default_factory=list[Fault])
     leaf_ids: set[int] = field(default_factory=set[int])
+    made: dict[Value, Array] = field(default_factory=dict[Value, Array])
 
     def graph(self, graph: Graph, frame: Frame) -> list[Held]:
         """Run the steps of a graph whose inputs the frame has."""
@@ -92,6 +94,8 @@ class Run:
 
     def device(self, v: Value, frame: Frame) -> mx.array:
         """A value as an MLX array."""
+        if (near := frame.device.get(v)) is not None:
+            return near
         found = frame.holder(v)
         if (held := found.device.get(v)) is None and v in found.last:
             held = found.device[v] = first(found.last[v])
@@ -125,7 +129,8 @@ class Run:
 
     def _step(self, step: Step, frame: Frame) -> None:
         if step.how == "leaf":
-            self._leaf(step, frame)
+            if step.node.outputs[0] not in frame.host:
+                self._leaf(step, frame)
         elif step.how == "host":
             self._host(step, frame)
         else:
@@ -139,6 +144,8 @@ class Run:
         inputs = {v: self._shaped(v, frame) for v in step.node.inputs}
         out = self.leaves.host(step, inputs, frame.binding)
         self.leaf_ids.update(map(id, out))
+        if frame.outer is None:
+            self.made.update(zip(step.node.outputs, out, strict=True))
         for v, array in zip(step.node.outputs, out, strict=True):
             frame.put(v, array)
 
@@ -177,7 +184,7 @@ class Run:
 
     def _made(self, step: Step, kernel: Kernel, arrays: list[mx.array], frame: Frame
               ) -> list[mx.array]:
-        split, call = step.split, StepCall(self, step.node, frame)
+        split, call = step.split, StepCall(self, step, frame)
         named = dict(zip(step.node.keys, arrays[split:], strict=True))
         out = kernel(call, *step.op.group(arrays[:split]), **named, **step.attrs(frame.binding))
         many = list(out) if isinstance(out, list | tuple) else [cast(mx.array, out)]
@@ -226,10 +233,11 @@ def evaluate(arrays: Sequence[mx.array]) -> None:
 class StepCall:
     """What a kernel may ask of the run."""
 
-    __slots__ = ("frame", "node", "run", "tracing")
+    __slots__ = ("fixed", "frame", "node", "run", "tracing")
 
-    def __init__(self, run: Run, node: Node, frame: Frame) -> None:
-        self.run, self.node, self.frame, self.tracing = run, node, frame, run.tracing
+    def __init__(self, run: Run, step: Step, frame: Frame) -> None:
+        self.run, self.node, self.frame, self.tracing = run, step.node, frame, run.tracing
+        self.fixed = step.inner.fixed
 
     def fault(self, bad: mx.array, value: mx.array, text: Callable[[int], str]) -> None:
         """Fail the run where `bad` holds."""

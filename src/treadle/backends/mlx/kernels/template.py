@@ -1,9 +1,9 @@
 """A small template language: C with a few words that each target spells its own way.
 
 A body uses `$LANE`, `$WARP`, `$GROUP`, `$DEVICE`, `$SHARED`, `$BARRIER` and the functions
-`lane_sum(x)`, `as_float(bits)`, `load_words<N>(pointer, out)` and `load8(pointer, out)`, which the
-headers define. MLX adds the signature from the
-names of inputs and outputs and instantiates the template parameters.
+`lane_sum(x)`, `part_sum<N>(x)` (over N neighbouring lanes), `pack4(a, b, c, d)`, `as_float(bits)`,
+`load_words<N>(pointer, out)` and `load8(pointer, out)`, which the headers define. MLX adds the
+signature from the names of inputs and outputs and instantiates the template parameters.
 """
 
 from __future__ import annotations
@@ -34,6 +34,15 @@ __device__ inline float lane_sum(float x) {
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
   return x;
 }
+template <int N>
+__device__ inline float part_sum(float x) {
+  #pragma unroll
+  for (int step = N / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+__device__ inline float4 pack4(float a, float b, float c, float d) {
+  return make_float4(a, b, c, d);
+}
 __device__ inline float as_float(uint32_t bits) { return __uint_as_float(bits); }
 template <int N>
 __device__ inline void load_words(const uint32_t* p, uint32_t* out) {
@@ -56,6 +65,12 @@ __device__ inline void load8(const T* p, float* out) {
 """,
     "metal": """
 inline float lane_sum(float x) { return simd_sum(x); }
+template <int N>
+inline float part_sum(float x) {
+  for (int step = N / 2; step > 0; step /= 2) x += simd_shuffle_xor(x, ushort(step));
+  return x;
+}
+inline float4 pack4(float a, float b, float c, float d) { return float4(a, b, c, d); }
 inline float as_float(uint32_t bits) { return as_type<float>(bits); }
 template <int N>
 inline void load_words(const device uint32_t* p, thread uint32_t* out) {
