@@ -56,6 +56,16 @@ def test_modes_agree(mode: str) -> None:
     np.testing.assert_allclose(found.run([x], {"n": 5})[0], np.exp(x @ w), rtol=1e-5)
 
 
+@pytest.mark.parametrize("mode", MLX_MODES)
+def test_kept_outputs_stay_on_the_device(mode: str) -> None:
+    """In the mode async nobody waits for them."""
+    x, w = normal(4, 4), normal(4, 3, seed=1)
+    found = program(graph_with_parameter(), mode, {"w": w})
+    first, = found.run([found.storage.put(x)], {"n": 4}, kept=(0,))
+    assert not isinstance(first, np.ndarray)
+    np.testing.assert_allclose(found.storage.get(first), np.exp(x @ w), rtol=1e-5)
+
+
 def test_an_unknown_mode_is_an_error() -> None:
     with pytest.raises(DeviceError, match="no mode 'quick'"):
         Mlx().with_mode("quick")
