@@ -65,7 +65,7 @@ def test_the_error_says_what_was_given_what_is_needed_and_what_to_do() -> None:
     with pytest.raises(ConfigError) as caught:
         _read(threads="many")
     assert str(caught.value) == (
-        "environment variable TREADLE_THREADS is 'many', expected a whole number of at least 1\n"
+        "environment variable TREADLE_THREADS is 'many', expected a whole number from 1 to 1024\n"
         "  help: correct it or unset it; the default is the usable processors"
     )
 

@@ -29,10 +29,14 @@ def parse_switch(text: str) -> bool:
     return word in _ON
 
 
-def parse_count(text: str) -> int:
-    """Read a whole number of at least one."""
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ValueError("a whole number of at least 1")
+MAX_THREADS = 1024
+"""Most threads of one executable."""
+
+
+def parse_threads(text: str) -> int:
+    """Read a whole number from 1 to `MAX_THREADS`."""
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MAX_THREADS):
+        raise ValueError(f"a whole number from 1 to {MAX_THREADS}")
     return int(text)
 
 
@@ -98,7 +102,7 @@ class Config:
     threads: int | None = field(
         default=None,
         metadata=_meta(
-            parse_count,
+            parse_threads,
             "the usable processors",
             "Worker threads of a CPU executable whose `compile` call names no `threads`. The "
             "default respects the process's affinity and its cgroup's CPU limit.",

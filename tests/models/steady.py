@@ -8,7 +8,8 @@ import numpy as np
 
 from treadle.backends.cpu.program import CpuProgram
 from treadle.codegen.llvm.runtime import shared_pool
-from treadle.runtime.executable import Executable, LateExecutable
+from treadle.runtime.executable import Executable
+from treadle.runtime.late import LateExecutable
 
 Inputs = dict[str, np.ndarray]
 THREADS = (1, 2, 2, 4)

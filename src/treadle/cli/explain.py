@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..api import load
-from ..runtime.executable import LateExecutable
+from ..runtime.late import LateExecutable
 from .hooks import watched
 from .inputs import make_inputs, parse_dims, parse_pairs
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..backends.base import Buffer, Data, Program
 from ..declare.arrays import Array, Encoded, np_dtype
 from ..declare.evaluate import Binding, Watch
-from ..errors import BindingError
+from ..errors import BindingError, ConfigError
 from ..ir.dims import evaluate, symbols
 from ..ir.graph import Graph, Value
 from ..ir.parser import parse_graph
@@ -53,6 +53,10 @@ def new_folder(root: Path, source: str) -> Path:
             folder.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as e:
+            raise ConfigError(f"environment variable TREADLE_DUMP is '{root}', no folder can be "
+                              f"made there: {e.strerror}",
+                              hint="name a directory that can be written, or unset it") from None
         return folder
     raise AssertionError
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..backends.base import Backend, Data, Program
-from ..declare.arrays import Array, type_of
+from ..declare.arrays import Array
 from ..declare.evaluate import Binding, Watch
 from ..errors import BindingError, RunError
 from ..ir.graph import Graph
@@ -18,7 +14,8 @@ from ..passes.base import Look
 from .calls import Calls
 from .explain import Explanation, explain
 from .line import Line
-from .random import Keys
+from .params import check_type, replacements
+from .random import Keys, check_seed, no_seed
 from .resident import Resident
 from .results import Outputs, check_out, fill, own, owned
 from .signature import Signature
@@ -134,10 +131,9 @@ class Executable:
 
     def reseed(self, seed: int, runs: int = 0) -> None:
         """Draw random numbers as after `runs` runs with a seed; needs `compile(random=...)`."""
-        if self._keys is None:
-            raise BindingError("the executable was compiled without random=, so all its runs draw "
-                               "the same numbers", hint="compile(random=seed)")
-        keys = self._keys
+        seed, runs = check_seed(seed, "seed"), check_seed(runs, "runs")
+        if (keys := self._keys) is None:
+            raise no_seed()
         self._line.run(lambda: keys.restart(seed, runs))
 
     # State
@@ -177,43 +173,41 @@ class Executable:
 
     # Parameters
 
-    def set_param(self, name: str, array: Array) -> None:
+    def set_param(self, name: str, array: Any) -> None:  # noqa: ANN401 - arrays of any library
         """Replace a parameter by a copy of `array`; the type must be the parameter's own.
 
         Runs submitted before still see the old one.
         """
-        kept = np.array(array, order="C", copy=True)
-        self._replace({name: kept})
+        self.set_params({name: array})
 
-    def set_params(self, arrays: Mapping[str, Array]) -> None:
+    def set_params(self, arrays: Mapping[str, Any]) -> None:
         """Replace several parameters, all of them or, after an error, none."""
-        self._replace({n: np.array(a, order="C", copy=True) for n, a in arrays.items()})
+        self.thaw(arrays)
+        self._replace(replacements({v.name: v for v in self.graph.params}, arrays))
 
     def share_params(self, other: Executable) -> None:
         """Use the parameters of another executable, by name and without a copy.
 
         Each parameter of this one must be in the other one, which may have more.
         """
-        names = [v.name for v in self.graph.params]
-        theirs = other._line.run(lambda: {n: other._program.params[n] for n in names
+        held = {v.name: v for v in self.graph.params}
+        self.thaw(held)
+        theirs = other._line.run(lambda: {n: other._program.params[n] for n in held
                                           if n in other._program.params})
-        if missing := [n for n in names if n not in theirs]:
+        if missing := [n for n in held if n not in theirs]:
             raise BindingError(f"the other executable has no parameter '{missing[0]}'")
+        for name, array in theirs.items():
+            check_type(held[name], array)
         self._replace(theirs)
 
-    def _replace(self, arrays: Mapping[str, Data]) -> None:
+    def thaw(self, arrays: Any) -> None:  # noqa: ANN401 - not yet checked
+        """Raise if parameters cannot be replaced."""
         if self.frozen:
-            raise BindingError(f"the parameter '{next(iter(arrays), '')}' was frozen when the "
-                               "model was compiled", hint="compile(freeze=False)")
-        held = {v.name: v for v in self.graph.params}
-        for name, array in arrays.items():
-            if name not in held:
-                raise BindingError(f"there is no parameter '{name}'",
-                                   hint=f"the parameters are {', '.join(sorted(held)[:8])} ...")
-            if type_of(array) != held[name].type:
-                raise BindingError(
-                    f"the parameter {name} is {held[name].type}, got {type_of(array)}")
+            name = next(iter(arrays), "") if isinstance(arrays, Mapping) else ""
+            raise BindingError(f"the parameter '{name}' was frozen when the model was compiled",
+                               hint="compile(freeze=False)")
 
+    def _replace(self, arrays: Mapping[str, Data]) -> None:
         def replace() -> None:
             for program in (self._program, *(self._special.kept.values() if self._special else ())):
                 for name, array in arrays.items():
@@ -234,94 +228,3 @@ class Executable:
 def no_memory(e: MemoryError) -> RunError:
     """The error of a run that memory did not suffice for."""
     return RunError(f"out of memory: {e}", hint="bind smaller sizes to the symbolic dims")
-
-
-Compile = Callable[[Sequence[Array]], Executable]
-
-
-class Needs(Protocol):
-    """What a late-bound graph depends on."""
-
-    reason: str
-
-    def key(self, arrays: Sequence[Array]) -> object:
-        """Equal keys share a program."""
-        ...
-
-
-LATE_KEPT = 16
-"""Specialised programs a late-bound executable keeps."""
-
-
-class LateExecutable:
-    """An executable whose graph depends on values or ranks that only a run gives.
-
-    It is specialised at the first call with new ones; the most recent specialisations are kept.
-    """
-
-    def __init__(self, signature: Signature, backend: Backend, needs: Needs,
-                 compile_: Compile) -> None:
-        self.signature, self.backend, self._needs = signature, backend, needs
-        self._compile = compile_
-        self._kept: OrderedDict[object, Executable] = OrderedDict()
-        self._lock = threading.Lock()
-        self._line = Line()
-        self.compilations = 0
-
-    def __repr__(self) -> str:
-        return (f"<Executable on {self.backend.name}, specialised at each new binding: "
-                f"{self.signature}>")
-
-    @property
-    def graph(self) -> Graph:
-        """The graph of the most recent specialisation."""
-        return self._latest().graph
-
-    def __call__(self, *args: Any, out: Mapping[str, Array] | None = None,  # noqa: ANN401 - arrays of any library
-                 **named: Any) -> Outputs:  # noqa: ANN401 - arrays of any library
-        """Run as `Executable` does, specialising first when the binding is new."""
-        return self.run(self.signature.arrange(args, named), out=out)
-
-    def run(self, arrays: Sequence[Array], *, out: Mapping[str, Array] | None = None,
-            watch: Watch | None = None) -> Outputs:
-        """Run on one array per input."""
-        return self._line.run(lambda: self._run(arrays, out, watch))
-
-    def submit(self, *args: Any, out: Mapping[str, Array] | None = None,  # noqa: ANN401 - arrays of any library
-               **named: Any) -> Future[Outputs]:  # noqa: ANN401 - arrays of any library
-        """Run later, as `Executable.submit` does."""
-        arrays = [owned(a) for a in self.signature.arrange(args, named)]
-        check_out(self.signature, out)
-        return self._line.submit(lambda: self._run(arrays, out, None))
-
-    def _run(self, arrays: Sequence[Array], out: Mapping[str, Array] | None,
-             watch: Watch | None) -> Outputs:
-        self.signature.bind(arrays)
-        inner = self._specialise(arrays)
-        kept = {leaf.name for leaf in inner.signature.inputs}
-        given = [a for leaf, a in zip(self.signature.inputs, arrays, strict=True)
-                 if leaf.name in kept]
-        return inner.run(given, out=out, watch=watch) if watch else inner(*given, out=out)
-
-    def _specialise(self, arrays: Sequence[Array]) -> Executable:
-        with self._lock:
-            if (found := self._kept.get(self._needs.key(arrays))) is None:
-                found = self._compile(arrays)
-                self.compilations += 1
-                self._kept[self._needs.key(arrays)] = found  # compiling may have found more needs
-                if len(self._kept) > LATE_KEPT:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(self._needs.key(arrays))
-        return found
-
-    def _latest(self) -> Executable:
-        if not self._kept:
-            raise BindingError(f"there is no graph before the first run: {self._needs.reason}",
-                               hint="call it once")
-        return next(reversed(self._kept.values()))
-
-    def explain(self) -> Explanation:
-        """What the most recent specialisation runs, and why the model is late-bound."""
-        found = self._latest().explain()
-        found.notes.insert(0, f"specialised at each new binding: {self._needs.reason}")
-        return found

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..backends.base import Backend, Program
 from ..backends.devices import usable
-from ..config import Config
+from ..config import MAX_THREADS, Config
 from ..declare.arrays import Array
 from ..declare.opdef import infer
-from ..errors import DeviceError, ImportFailure
+from ..errors import ConfigError, DeviceError, ImportFailure
 from ..ir.graph import Graph
 from ..ir.verify import verify
 from ..passes.base import Context, Look
 from ..passes.pipeline import Pipeline, from_config
 from ..transforms.clone import bind_sizes
-from .executable import Executable, LateExecutable
-from .random import KEY_INPUT, Keys, with_key, without_key
+from .executable import Executable
+from .late import LateExecutable
+from .random import KEY_INPUT, Keys, check_seed, with_key, without_key
 from .signature import Leaf, Signature
 from .specialise import Specialised
 
@@ -85,13 +87,13 @@ class Model:
         runs. Without it all runs draw the same. `specialise` keeps up to so many programs whose
         sizes are constants, for bindings that have come 8 times.
         """
-        check_precision(precision)
+        check_options(precision, random, specialise)
         verify(self.built.graph, infer)
         backend = in_mode(on_threads(usable(device), threads), mode)
         graph, signature, keys = self.built.graph, self.signature, None
         if random is not None:
             graph, value = with_key(graph)
-            keys = Keys(random, value)
+            keys = Keys(check_seed(random), value)
             signature = Signature(tuple([x for x in signature.inputs if x.name != KEY_INPUT]),
                                   signature.outputs)
         held = without_key(self.built.params) if keys else self.built.params
@@ -149,18 +151,21 @@ class LateModel:
 
     def compile(self, device: str | None = None, *, precision: str = "f32",
                 threads: int | None = None, mode: str | None = None, freeze: bool = True,
+                random: int | None = None, specialise: int = 0,
                 pipeline: Pipeline | None = None) -> LateExecutable:
-        """An executable that specialises itself at each new binding."""
-        check_precision(precision)
+        """An executable that specialises itself at each new binding; options as `Model` has."""
+        check_options(precision, random, specialise)
         backend = usable(device)
+        in_mode(on_threads(backend, threads), mode)
         names = [leaf.name for leaf in self.signature.inputs]
 
-        def specialise(arrays: Sequence[Array]) -> Executable:
+        def compile_(arrays: Sequence[Array]) -> Executable:
             bound = self.bind(dict(zip(names, arrays, strict=True)))
             return bound.compile(backend.name, precision=precision, threads=threads, mode=mode,
-                                 freeze=freeze, pipeline=pipeline)
+                                 freeze=freeze, random=random, specialise=specialise,
+                                 pipeline=pipeline)
 
-        return LateExecutable(self.signature, backend, self.binder, specialise)
+        return LateExecutable(self.signature, backend, self.binder, compile_, random)
 
 
 def _compiled(backend: Backend, graph: Graph, ctx: Context, steps: Pipeline,
@@ -186,10 +191,12 @@ def on_threads(backend: Backend, threads: int | None) -> Backend:
     if threads is None:
         return backend
     choose = getattr(backend, "with_threads", None)
-    if choose is None or threads < 1:
-        raise DeviceError(f"the device '{backend.name}' cannot run on {threads} threads",
-                          hint="threads= is an option of the device 'cpu', at least 1")
-    return choose(threads)
+    whole = hasattr(threads, "__index__") and 1 <= operator.index(threads) <= MAX_THREADS
+    if choose is None or not whole:
+        raise DeviceError(f"the device '{backend.name}' cannot run on {threads!r} threads",
+                          hint="threads= is an option of the device 'cpu', a whole number from 1 "
+                          f"to {MAX_THREADS}")
+    return choose(operator.index(threads))
 
 
 def in_mode(backend: Backend, mode: str | None) -> Backend:
@@ -202,8 +209,13 @@ def in_mode(backend: Backend, mode: str | None) -> Backend:
     return choose(mode)
 
 
-def check_precision(precision: str) -> None:
-    """Refuse a precision policy that does not exist."""
+def check_options(precision: str, random: int | None, specialise: int) -> None:
+    """Refuse a precision policy that does not exist, and numbers that are none."""
     if precision not in PRECISIONS:
         raise DeviceError(f"there is no precision policy '{precision}'",
                           hint=f"one of {', '.join(PRECISIONS)}")
+    if random is not None:
+        check_seed(random)
+    if not hasattr(specialise, "__index__") or operator.index(specialise) < 0:
+        raise ConfigError(f"specialise= is {specialise!r}, expected how many programs to keep",
+                          hint="0 keeps none")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 
 import numpy as np
 
 from ..declare.arrays import Array, np_dtype
-from ..errors import BindingError
+from ..errors import BindingError, ConfigError
 from ..ir.graph import Graph, Value
 
 KEY_INPUT, KEY_PARAM = "random_key", "treadle.random_key"
@@ -24,6 +25,20 @@ def mixed(seed: int, run: int) -> int:
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _MASK
     z = (z ^ z >> 27) * 0x94D049BB133111EB & _MASK
     return z ^ z >> 31
+
+
+def check_seed(value: int, what: str = "random") -> int:
+    """A whole number of an option, or an error."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise ConfigError(f"{what}= is {value!r}, a whole number is needed") from None
+
+
+def no_seed() -> BindingError:
+    """The error of a new seed where there is no sequence."""
+    return BindingError("the executable was compiled without random=, so all its runs draw the "
+                        "same numbers", hint="compile(random=seed)")
 
 
 class Keys:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from .line import Line
 from .results import fresh
 from .signature import Leaf, Signature, as_array
 
+T = TypeVar("T")
 END = "end"
 """The position after the rows in use."""
 
@@ -34,8 +36,11 @@ class Resident:
     """Storage on the device for one input. `Executable.resident` makes it.
 
     It holds zeros at first. With a `capacity` only the first `length` rows along `axis` are in
-    use: they are what the model sees. Every method waits for the runs submitted before.
+    use: they are what the model sees. Every method waits for the runs submitted before. After
+    `Executable.release` every method is an error.
     """
+
+    released = False
 
     def __init__(self, signature: Signature, leaf: Leaf, storage: Storage, line: Line,
                  changed: Callable[[], None], first: Array, axis: int | None,
@@ -134,10 +139,19 @@ class Resident:
 
     # What users call
 
+    def _use(self, job: Callable[[], T]) -> T:
+        def use() -> T:
+            if self.released:
+                raise BindingError(f"{self.leaf.name} was released, its handle holds nothing",
+                                   hint="exe.resident(...) gives a new one")
+            return job()
+
+        return self._line.run(use)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape that the model sees."""
-        return self._line.run(lambda: tuple(self.active().shape))
+        return self._use(lambda: tuple(self.active().shape))
 
     @property
     def length(self) -> int:
@@ -145,18 +159,19 @@ class Resident:
         if self.capacity is None:
             raise BindingError(f"{self.leaf.name} has no capacity, so all its rows are in use",
                                hint="resident(..., capacity=...)")
-        return self._line.run(lambda: self._length)
+        return self._use(lambda: self._length)
 
     @length.setter
     def length(self, rows: int) -> None:
         self.length  # noqa: B018 - raises without a capacity
-        if not 0 <= rows <= (self.capacity or 0):
-            raise BindingError(f"{self.leaf.name} has room for {self.capacity} rows, not {rows}")
-        self._line.run(lambda: setattr(self, "_length", rows))
+        if not hasattr(rows, "__index__") or not 0 <= operator.index(rows) <= (self.capacity or 0):
+            raise BindingError(f"{self.leaf.name} has room for {self.capacity} rows, not {rows!r}",
+                               hint=f"a whole number from 0 to {self.capacity}")
+        self._use(lambda: setattr(self, "_length", operator.index(rows)))
 
     def read(self) -> Array:
         """A copy of the rows in use on the host."""
-        return self._line.run(self.contents)
+        return self._use(self.contents)
 
     def write(self, value: Any) -> None:  # noqa: ANN401 - arrays of any library
         """Replace the contents; the length becomes that of `value`."""
@@ -169,7 +184,7 @@ class Resident:
             if self.capacity is not None and self.axis is not None:
                 self._length = array.shape[self.axis]
 
-        self._line.run(write)
+        self._use(write)
 
     def feed(self, output: str | None, at: int | str | None = None) -> Resident:
         """Write an output back after every run from now on; None ends it. Returns the handle.
@@ -184,7 +199,7 @@ class Resident:
             self.rule = rule
             self._changed()
 
-        self._line.run(change)
+        self._use(change)
         return self
 
     def _rule(self, output: str, at: int | str | None) -> Feed:
@@ -196,7 +211,9 @@ class Resident:
         if leaf.dtype is not self.leaf.dtype:
             raise BindingError(f"{leaf} cannot be fed to {self.leaf}: other dtype")
         inputs = [leaf.name for leaf in self._signature.inputs]
-        if isinstance(at, str) and at != END and at not in inputs:
+        if not isinstance(at, str | None):
+            at = _row(self.leaf, at)
+        elif at not in (None, END, *inputs):
             raise BindingError(f"there is no input '{at}' that holds a position",
                                hint=f"a number, \"{END}\", or one of {', '.join(inputs)}")
         if at is not None and self.axis is None:
@@ -206,6 +223,14 @@ class Resident:
             raise BindingError(f"{self.leaf.name} has no capacity, so it has no end to append at",
                                hint="resident(..., capacity=...)")
         return Feed(names.index(output), at)
+
+
+def _row(leaf: Leaf, at: int) -> int:
+    """The number of a row."""
+    if not hasattr(at, "__index__") or operator.index(at) < 0:
+        raise BindingError(f"{leaf.name} has no row {at!r}",
+                           hint=f"a whole number from 0, \"{END}\", or the name of an input")
+    return operator.index(at)
 
 
 def check(leaf: Leaf, array: Array, have: Sequence[int], axis: int | None, capacity: int | None

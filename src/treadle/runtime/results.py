@@ -56,7 +56,8 @@ def _check_target(leaf: Leaf, array: object) -> None:
 def _overlap(a: Array, b: Array) -> bool:
     """Whether two arrays have an element's memory in common; True if that is hard to tell."""
     try:
-        return np.may_share_memory(a, b) and np.shares_memory(a, b, max_work=10_000)
+        return np.may_share_memory(a, b) and np.shares_memory(
+            a, b, max_work=10_000)  # type: ignore[arg-type] - the stub knows two of all numbers
     except np.exceptions.TooHardError:
         return True
 

@@ -16,11 +16,15 @@ from ..ir.types import STRING, DType, Shape, shape_text
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A named input or output; `shape` is None while its rank is not known."""
+    """A named input or output; `shape` is None while its rank is not known.
+
+    `role` is what errors about arrays given for it call it.
+    """
 
     name: str
     dtype: DType
     shape: Shape | None
+    role: str = "input"
 
     def __str__(self) -> str:
         shown = "[*]" if self.shape is None else shape_text(self.shape)
@@ -157,16 +161,16 @@ def as_array(leaf: Leaf, given: Any) -> Array:  # noqa: ANN401 - what callers ha
         return _from_python(leaf, given)
     if not isinstance(given, np.ndarray | np.generic):
         if not hasattr(given, "__dlpack__"):
-            raise BindingError(f"input {leaf}: {type(given).__name__} is no array",
+            raise BindingError(f"{leaf.role} {leaf}: {type(given).__name__} is no array",
                                hint="give a NumPy array or anything with __dlpack__")
         given = _from_dlpack(leaf, given)
     array = np.asarray(given)
     try:
         dtype = dtype_of_array(array)
     except (OperatorError, AttributeError) as e:
-        raise BindingError(f"input {leaf}: {getattr(e, 'message', e)}") from None
+        raise BindingError(f"{leaf.role} {leaf}: {getattr(e, 'message', e)}") from None
     if dtype is not leaf.dtype:
-        raise BindingError(f"input {leaf}: the given array has dtype {dtype}",
+        raise BindingError(f"{leaf.role} {leaf}: the given array has dtype {dtype}",
                            hint=f"convert it: array.astype('{np_dtype(leaf.dtype).name}')")
     if dtype is STRING and array.dtype.kind in "US":
         return array.astype(object)
@@ -209,19 +213,19 @@ def _from_python(leaf: Leaf, given: object) -> Array:
             return natural.astype(np_dtype(leaf.dtype))
         wide = {"bool": "b", "int": "iu", "uint": "iu", "float": "iuf", "complex": "iufc"}
         if natural.dtype.kind not in wide[leaf.dtype.sort]:
-            raise BindingError(f"input {leaf}: the given values are {natural.dtype}")
+            raise BindingError(f"{leaf.role} {leaf}: the given values are {natural.dtype}")
         with np.errstate(over="raise"):
             cast = natural.astype(np_dtype(leaf.dtype))
         if leaf.dtype.sort in ("int", "uint") and not np.array_equal(cast, natural):
-            raise BindingError(f"input {leaf}: a given number does not fit {leaf.dtype}")
+            raise BindingError(f"{leaf.role} {leaf}: a given number does not fit {leaf.dtype}")
         return cast
     except (ValueError, TypeError, OverflowError, FloatingPointError) as e:
-        raise BindingError(f"input {leaf}: {e}") from None
+        raise BindingError(f"{leaf.role} {leaf}: {e}") from None
 
 
 def _from_dlpack(leaf: Leaf, given: Any) -> Array:  # noqa: ANN401 - a foreign array
     try:
         return np.from_dlpack(given)
     except Exception as e:  # noqa: BLE001 - a foreign object may raise anything
-        raise BindingError(f"input {leaf}: its DLPack capsule cannot be read: {e}",
+        raise BindingError(f"{leaf.role} {leaf}: its DLPack capsule cannot be read: {e}",
                            hint="move it to the CPU and detach it first") from None

@@ -56,8 +56,9 @@ class States:
 
     def release(self, name: str) -> None:
         """Ask for the input again."""
-        if self.held.pop(name, None) is None:
+        if (found := self.held.pop(name, None)) is None:
             raise BindingError(f"'{name}' is not resident")
+        found.released = True
         self.changed()
 
     def program(self, plain: Program) -> Program:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ...config import MAX_THREADS
 from ...errors import TreadleError
 from . import worker
 from .cache import default_cache
@@ -26,7 +27,6 @@ from .target import host
 Words = NDArray[np.int64]
 RUN_SPINS, STEP_SPINS = 2000, 1000
 """Polls before a worker parks between runs, and before anyone parks inside one."""
-MAX_THREADS = 1024
 
 
 class KernelFault(TreadleError):
