@@ -9,6 +9,7 @@ import pytest
 
 import treadle
 from tests.conformance.harness import CASES, Array, Case, on_cpu, spread, widest
+from treadle import ops
 from treadle.backends.cpu.claims import claim
 from treadle.declare import evaluate
 from treadle.declare.arrays import type_of
@@ -102,6 +103,37 @@ def test_what_memory_cannot_hold_is_refused(name: str) -> None:
     for _ in range(2):  # the second call takes the quicker way, if any
         with pytest.raises(RunError, match="GiB are available|would have the shape"):
             run(*arrays)
+
+
+TOO_LARGE: dict[str, Callable[..., object]] = {
+    "conv": lambda x, w: ops.conv(x, w),
+    "strided": lambda x, w: ops.conv(x, w, strides=(4, 1)),
+    "followed by more": lambda x, w: ops.relu(ops.conv(x, w)),
+    "dilated": lambda x, w: ops.conv(x, ops.narrow(w, axis=2, start=0, length=2),
+                                     dilations=(2, 1)),
+    "max_pool": lambda x, w: ops.max_pool(x, kernel=(3, 1)),
+    "average_pool": lambda x, w: ops.average_pool(x, kernel=(3, 1), strides=(5, 1), ceil_mode=True),
+    "padded": lambda x, w: ops.conv(x, w, pads=(1, 0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_windows_larger_than_their_axes_are_refused(name: str) -> None:
+    """As on the reference, whatever the strides make of the size; other sizes still run."""
+    model = treadle.trace(TOO_LARGE[name], "f32[n,1,h,4]", "f32[1,1,3,1]")  # type: ignore[arg-type]
+    exe, judge = model.compile("cpu"), model.compile("reference")
+    w = np.ones((1, 1, 3, 1), np.float32)
+    for rows in (4, 3, 2, 1, 0, 5):
+        x = np.ones((1, 1, rows, 4), np.float32)
+        try:
+            want = list(judge(x, w).values())
+        except RunError as e:
+            assert "does not fit an axis" in str(e)
+            with pytest.raises(RunError, match="does not fit an axis"):
+                exe(x, w)
+            continue
+        np.testing.assert_allclose(list(exe(x, w).values()), want)
+    assert list(exe(np.ones((0, 1, 4, 4), np.float32), w).values())[0].size == 0
 
 
 def test_sizes_below_zero_are_refused() -> None:

@@ -184,6 +184,7 @@ class Planner:
         """Have a plan serve the lengths of a binding."""
         if not self.extents or all(plan.binding[n] == binding[n] for n in self.extents):
             return
+        self.limits.check_windows(binding)
         for node in self._checked:
             dry_run(node, binding)
         leaves: dict[Base, Array] = {
