@@ -130,11 +130,11 @@ class Config:
         ),
     )
 
-    mlx_mode: str = field(
-        default="compiled",
+    mlx_mode: str | None = field(
+        default=None,
         metadata=_meta(
             parse_mode,
-            "compiled",
+            "compiled on a GPU, lazy on the CPU",
             "Mode of the device `mlx` where `compile` names none: compiled, lazy, async or eager.",
         ),
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.backends.mlx.running import executable, normal, program, run_graph
+from treadle.api import trace as trace_model
 from treadle.backends.devices import device
 from treadle.backends.mlx import device as mlx_device
 from treadle.backends.mlx.backend import Mlx
@@ -64,6 +65,15 @@ def test_kept_outputs_stay_on_the_device(mode: str) -> None:
     first, = found.run([found.storage.put(x)], {"n": 4}, kept=(0,))
     assert not isinstance(first, np.ndarray)
     np.testing.assert_allclose(found.storage.get(first), np.exp(x @ w), rtol=1e-5)
+
+
+def test_the_mode_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TREADLE_MLX_MODE", "eager")
+    exe = trace_model(lambda x: exp(x), "f32[3]").compile("mlx")
+    assert made(exe).mode == "eager"
+    monkeypatch.delenv("TREADLE_MLX_MODE")
+    exe = trace_model(lambda x: exp(x), "f32[3]").compile("mlx")
+    assert made(exe).mode == mlx_device.usual_mode()
 
 
 def test_an_unknown_mode_is_an_error() -> None:

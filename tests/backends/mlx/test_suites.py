@@ -15,7 +15,7 @@ from tests.onnx.node_suite import Case, cases, excused, failure
 
 @pytest.fixture(autouse=True)
 def lazily(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled, every case would call the C++ compiler."""
+    """On a GPU too."""
     monkeypatch.setenv("TREADLE_MLX_MODE", "lazy")
 
 

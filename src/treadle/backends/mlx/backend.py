@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Mlx:
-    """MLX's default device. `mode` says when operators are evaluated.
+    """MLX's default device. `mode` says when operators are evaluated; None is the configured one.
 
     eager: one by one, so that a fault names its node. lazy: the whole graph at once. async: as
     lazy, and a run whose outputs all stay on the device is not waited for. compiled: traced once
     for each binding of sizes and replayed; a graph that cannot be traced runs lazily, and
-    explain() says why.
+    explain() says why. Without a choice it is compiled on a GPU, and lazy on the CPU, where MLX
+    calls a C++ compiler for every kernel.
     """
 
-    mode: str = field(default_factory=lambda: Config.from_environment().mlx_mode)
+    mode: str | None = field(default_factory=lambda: Config.from_environment().mlx_mode)
     name: str = "mlx"
 
     def describe(self) -> str:
@@ -62,6 +63,7 @@ class Mlx:
 
     def compile(self, graph: Graph, params: Mapping[str, Data]) -> MlxProgram:
         """A program for a graph."""
+        from .device import usual_mode
         from .program import MlxProgram
 
-        return MlxProgram(graph, params, self.mode)
+        return MlxProgram(graph, params, self.mode or usual_mode())

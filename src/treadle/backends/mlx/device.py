@@ -25,6 +25,11 @@ def _text() -> str:
     return f"on {found.get('device_name', 'a GPU')}{size}"
 
 
+def usual_mode() -> str:
+    """The mode of whoever chooses none: on the CPU each kernel of a trace costs a second."""
+    return "compiled" if on_gpu() else "lazy"
+
+
 def uncompiled() -> str:
     """Why MLX's compiler fuses nothing here, or nothing.
 
