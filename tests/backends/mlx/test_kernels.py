@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from tests.backends.mlx.lockstep import FIBERS, SHIMS
 from tests.backends.mlx.running import normal
 from treadle.backends.mlx.kernels import quantized_row, row_norm
 from treadle.backends.mlx.kernels.template import Target, Template, header
@@ -19,36 +20,6 @@ from treadle.errors import DeclarationError
 TEMPLATES = [quantized_row.TEMPLATE, row_norm.PLAIN, row_norm.RESIDUAL]
 CONSTANTS = {"N": 8, "K": 64, "G": 32, "ROWS": 2, "WORDS": 2, "WARPS": 4, "D": 96, "EACH": 1,
              "CENTRED": 1, "RESIDUAL": 1, "BIASED": 1, "SHIFTED": 1}
-SHIMS: dict[Target, str] = {
-    "cuda": """
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#define __device__
-#define __shared__
-struct { int x; } threadIdx, blockIdx;
-void __syncthreads();
-float __shfl_xor_sync(unsigned, float, int);
-float __uint_as_float(uint32_t);
-using std::sqrt;
-""",
-    "metal": """
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#define device
-#define thread
-#define threadgroup
-namespace metal { template <typename T, int N> struct vec { T v[N]; T operator[](int) const; }; }
-namespace mem_flags { const int mem_threadgroup = 0; }
-void threadgroup_barrier(int);
-float simd_sum(float);
-template <typename T> T as_type(uint32_t);
-int thread_index_in_simdgroup, simdgroup_index_in_threadgroup;
-struct { int x; } threadgroup_position_in_grid;
-using std::sqrt;
-"""}
-"""What each target's language adds to C++, as far as the kernels use it."""
 
 
 def unit(template: Template, target: Target) -> str:
@@ -58,7 +29,7 @@ def unit(template: Template, target: Target) -> str:
     made = "".join(f", T* {n}" for n in template.outputs)
     eps = ", const float* eps" if "eps" in template.inputs else ""
     fixed = "".join(f"constexpr int {k} = {v};\n" for k, v in CONSTANTS.items())
-    return (f"{SHIMS[target]}{header(target)}{fixed}template <typename T> void kernel("
+    return (f"{FIBERS}{SHIMS[target]}{header(target)}{fixed}template <typename T> void kernel("
             f"int{words}{given}{made}{eps}) {{{template.render(target)}}}\n"
             f"template void kernel<float>(int{', uint32_t*' * bool(words)}"
             f"{', const float*' * given.count(',')}{', float*' * made.count(',')}"

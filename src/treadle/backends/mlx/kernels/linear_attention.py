@@ -33,9 +33,9 @@ _BODY = """
   $SHARED float4 rows[CHUNK * VECTORS * QUADS];
   $SHARED float values[CHUNK * COLUMNS];
   $SHARED float gates[CHUNK * 2];
-  const int thread = $WARP * 32 + $LANE;
-  const int part = thread % LANES;
-  const int column = thread / LANES;
+  const int own = $WARP * 32 + $LANE;
+  const int part = own % LANES;
+  const int column = own / LANES;
   const int group = $GROUP;
   const int first = group % BLOCKS * COLUMNS;
   const int head = group / BLOCKS % H;
@@ -68,7 +68,7 @@ _BODY = """
     const int next = start + CHUNK;
     #pragma unroll
     for (int i = 0; i < STAGED; ++i) {
-      const int e = i * THREADS + thread;
+      const int e = i * THREADS + own;
       const int token = next + e / (VECTORS * QUADS);
       const int vector = e / QUADS % VECTORS;
       const int quad = e % QUADS * 4;
@@ -86,17 +86,17 @@ _BODY = """
     }
     #pragma unroll
     for (int i = 0; i < VALUES; ++i) {
-      const int e = i * THREADS + thread;
+      const int e = i * THREADS + own;
       const int token = next + e / COLUMNS;
       const int to = first + e % COLUMNS;
       coming_values[i] = T(0.0f);
       if (e < CHUNK * COLUMNS && token < tokens && to < DV)
         coming_values[i] = value[((line * tokens + token) * H + head) * DV + to];
     }
-    if (thread < CHUNK * 2 && next + thread / 2 < tokens) {
-      const size_t stamp = line * tokens + next + thread / 2;
-      if (DECAY == 1 && thread % 2 == 0) coming_gate = decay[stamp * H + head];
-      if (DELTA && thread % 2 == 1) coming_gate = beta[SHARED_BETA ? stamp : stamp * H + head];
+    if (own < CHUNK * 2 && next + own / 2 < tokens) {
+      const size_t stamp = line * tokens + next + own / 2;
+      if (DECAY == 1 && own % 2 == 0) coming_gate = decay[stamp * H + head];
+      if (DELTA && own % 2 == 1) coming_gate = beta[SHARED_BETA ? stamp : stamp * H + head];
     }
     const int count = start < 0 ? 0 : tokens - start < CHUNK ? tokens - start : CHUNK;
     #pragma unroll 4
@@ -159,7 +159,7 @@ _BODY = """
     $BARRIER;
     #pragma unroll
     for (int i = 0; i < STAGED; ++i) {
-      const int e = i * THREADS + thread;
+      const int e = i * THREADS + own;
       float v[4];
       #pragma unroll
       for (int j = 0; j < 4; ++j) {
@@ -170,12 +170,12 @@ _BODY = """
     }
     #pragma unroll
     for (int i = 0; i < VALUES; ++i) {
-      const int e = i * THREADS + thread;
+      const int e = i * THREADS + own;
       if (e < CHUNK * COLUMNS) values[e] = float(coming_values[i]);
     }
-    if (thread < CHUNK * 2) {
+    if (own < CHUNK * 2) {
       const float gate = float(coming_gate);
-      gates[thread] = DECAY == 1 && thread % 2 == 0 ? exp(gate) : gate;
+      gates[own] = DECAY == 1 && own % 2 == 0 ? exp(gate) : gate;
     }
     $BARRIER;
   }

@@ -23,9 +23,9 @@ _BODY = """
   $SHARED float xs[CHUNK * WIDTH];
   $SHARED float steps[CHUNK * WIDTH];
   $SHARED float shares[CHUNK * 2 * STATES];
-  const int thread = $WARP * 32 + $LANE;
-  const int part = thread % LANES;
-  const int channel = thread / LANES;
+  const int own = $WARP * 32 + $LANE;
+  const int part = own % LANES;
+  const int channel = own / LANES;
   const int group = $GROUP;
   const int first = group % BLOCKS * WIDTH;
   const size_t line = group / BLOCKS;
@@ -45,7 +45,7 @@ _BODY = """
     const int next = start + CHUNK;
     #pragma unroll
     for (int i = 0; i < WIDE; ++i) {
-      const int e = i * THREADS + thread;
+      const int e = i * THREADS + own;
       const int token = next + e / WIDTH;
       const int from = first + e % WIDTH;
       coming_x[i] = coming_step[i] = T(0.0f);
@@ -56,7 +56,7 @@ _BODY = """
     }
     #pragma unroll
     for (int i = 0; i < SHARES; ++i) {
-      const int e = i * THREADS + thread;
+      const int e = i * THREADS + own;
       const int token = next + e / (2 * STATES);
       const int share = e % (2 * STATES);
       coming[i] = T(0.0f);
@@ -85,7 +85,7 @@ _BODY = """
     $BARRIER;
     #pragma unroll
     for (int i = 0; i < WIDE; ++i) {
-      const int e = i * THREADS + thread;
+      const int e = i * THREADS + own;
       if (e < CHUNK * WIDTH) {
         xs[e] = float(coming_x[i]);
         steps[e] = float(coming_step[i]);
@@ -93,7 +93,7 @@ _BODY = """
     }
     #pragma unroll
     for (int i = 0; i < SHARES; ++i) {
-      const int e = i * THREADS + thread;
+      const int e = i * THREADS + own;
       if (e < CHUNK * 2 * STATES) shares[e] = float(coming[i]);
     }
     $BARRIER;
