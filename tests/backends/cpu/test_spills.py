@@ -9,6 +9,8 @@ from itertools import product
 import pytest
 
 from tests.codegen.inner import inner_loops
+from treadle.backends.cpu.attention.kernel import emit_attention
+from treadle.backends.cpu.attention.spec import Attention, Operand
 from treadle.backends.cpu.contraction import (
     BatchAxis,
     Epilogue,
@@ -108,18 +110,40 @@ def _planes(spec: Planes, module: Module, name: str) -> Kernel:
     return emit_planes(module, spec, name)
 
 
-FAMILIES = {"product": products, "convolution": convolutions, "planes": planes}
+def attentions() -> dict[str, Emit]:
+    """Scores and sums of values of every accumulator; keys row by row and column by column."""
+    found: dict[str, Emit] = {}
+    for columns, (e, total) in product((False, True), ((F32, F32), (F64, F64), (F16, F32))):
+        rows: tuple[int | str, ...] = ("batch", "head", 64, 1)
+        keys = ("batch", "head", 1, "keys") if columns else rows
+        q, k, v, y = (Operand(n, e, keys if n == "k" else rows) for n in "qkvy")
+        spec = Attention(q, k, v, y, (), total, 1, 4, 1, "rows", "keys", 64, 64, columns, 0.125,
+                         None, 0, None, None)
+        found[f"{e.mangled}-{'columns' if columns else 'rows'}"] = partial(_attention, spec)
+    return found
+
+
+def _attention(spec: Attention, module: Module, name: str) -> Kernel:
+    return emit_attention(module, spec, None, name)
+
+
+FAMILIES = {"product": products, "attention": attentions, "convolution": convolutions,
+            "planes": planes}
 
 
 @pytest.mark.parametrize("on", TARGETS, ids=lambda t: t.cpu)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_inner_loops_stay_in_registers(family: str, on: target.Target) -> None:
-    """All kernels of a family are one module: functions that they share are compiled once."""
+    """All kernels of a family are one module: functions that they share are compiled once.
+
+    Between its products attention reads the constants of exp, which may lie on the stack.
+    """
     module, kernels = Module(on), FAMILIES[family]()
     export(module, [emit(module, f"k{i}") for i, emit in enumerate(kernels.values())])
     found = list(inner_loops(assembly(module.text(), on)))
     assert len(found) > len(kernels)
-    assert not [x for x in found if x.moves]
+    assert not [x for x in found if x.moves and (
+        family != "attention" or x.function.startswith("tile"))]
 
 
 def test_a_loop_that_spills_is_found() -> None:
