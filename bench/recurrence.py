@@ -1,4 +1,4 @@
-"""Linear attention against ONNX Runtime's own kernel; `python -m bench.recurrence`.
+"""Linear attention beside ONNX Runtime's kernel and a PyTorch loop: `python -m bench.recurrence`.
 
 Prints milliseconds and GFLOP/s, counted from the recurrence whatever form it is computed in: 7
 operations for each element of the state and token by the rule gated_delta, 5 by gated. Each engine
@@ -58,7 +58,8 @@ def case(rule: str, heads: int, size: int, tokens: int) -> Case:
     model = helper.make_model(graph, ir_version=10, opset_imports=[
         helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)])
     name = f"{rule}, {heads} heads of {size}, {tokens} tokens"
-    return Case(name, model.SerializeToString(), given, "recurrence", relative=1e-3)
+    return Case(name, model.SerializeToString(), given, "recurrence",
+                {"torch": "bench.torch_twins:linear_attention"}, relative=1e-3)
 
 
 def cases() -> list[Case]:
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print."""
     p = argparse.ArgumentParser(prog="python -m bench.recurrence", description=__doc__)
     p.add_argument("--only", default="", help="cases whose name holds this text")
-    p.add_argument("--peers", default="onnxruntime")
+    p.add_argument("--peers", default="onnxruntime,torch")
     p.add_argument("--threads", default="1,2")
     p.add_argument("--seconds", type=float, default=2.0, help="of each engine on each case")
     given = p.parse_args(argv)

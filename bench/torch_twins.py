@@ -1,4 +1,4 @@
-"""What a PyTorch user would write for the models of bench/micro.py: eager, in inference mode."""
+"""What a PyTorch user would write for bench/micro.py and bench/recurrence.py: eager, inference."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ Body = Callable[..., Any]
 
 def _run(body: Body, *arrays: Array) -> Run:
     """Call `body` on tensors that share the arrays' memory."""
+    return _run_all(lambda *tensors: [body(*tensors)], *arrays)
+
+
+def _run_all(body: Callable[..., list[Any]], *arrays: Array) -> Run:
+    """The same for a body of several outputs."""
     import torch
 
     tensors = [torch.from_numpy(a) for a in arrays]
 
     def run() -> list[Any]:
         with torch.inference_mode():
-            return [body(*tensors).numpy()]
+            return [out.numpy() for out in body(*tensors)]
 
     return run
 
@@ -110,3 +115,27 @@ def embedding(inputs: Arrays, weights: Arrays) -> Run:
 def top_k(inputs: Arrays, _weights: Arrays) -> Run:
     """The 10 largest, in descending order."""
     return _run(lambda x: x.topk(10).values, inputs["x"])
+
+
+def linear_attention(inputs: Arrays, _weights: Arrays) -> Run:
+    """A loop over tokens, gated or gated delta; its heads are those of past_state[N,H,dk,dv]."""
+    names = ("query", "key", "value", "past_state", "decay", *["beta"] * ("beta" in inputs))
+    return _run_all(_token_loop, *(inputs[n] for n in names))
+
+
+def _token_loop(query: Any, key: Any, value: Any, past: Any, decay: Any,  # noqa: ANN401
+                *beta: Any) -> list[Any]:  # noqa: ANN401
+    import torch
+
+    n, heads, dk, dv = past.shape
+    tokens = query.shape[1]
+    q, k = (x.view(n, tokens, heads, 1, dk) for x in (query * dk**-0.5, key))
+    v, keep = value.view(n, tokens, heads, 1, dv), decay.exp().view(n, tokens, heads, 1, 1)
+    rate = beta[0].view(n, tokens, heads, 1, 1) if beta else None
+    state, rows = past, []
+    for t in range(tokens):
+        state = state * keep[:, t]
+        change = v[:, t] if rate is None else rate[:, t] * (v[:, t] - k[:, t] @ state)
+        state = state + k[:, t].mT * change
+        rows.append(q[:, t] @ state)
+    return [torch.stack(rows, 1).view(n, tokens, heads * dv), state]

@@ -86,10 +86,10 @@ def test_every_small_model_loads_and_its_numpy_twin_agrees() -> None:
 def test_every_torch_twin_agrees() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     import treadle
-    from bench import torch_twins
+    from bench import recurrence, torch_twins
     from treadle.measure.agree import all_agree
 
-    for case in micro.cases():
+    for case in (*micro.cases(), *(recurrence.case(r, 2, 8, 5) for r in recurrence.RULES)):
         if function := case.functions.get("torch"):
             found = treadle.load(case.source).compile("reference")(dict(case.inputs))
             twin = getattr(torch_twins, function.partition(":")[2])
