@@ -1,0 +1,35 @@
+"""The device "mlx" on the command line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.onnx.build import add_model
+from treadle.cli.main import app
+from treadle.config import MLX_MODES
+
+
+@pytest.mark.parametrize("mode", MLX_MODES)
+def test_run_in_a_mode(mode: str, tmp_path: Path) -> None:
+    file = tmp_path / "add.onnx"
+    file.write_bytes(add_model().SerializeToString())
+    found = CliRunner().invoke(app, ["run", str(file), "--device", "mlx", "--mode", mode,
+                                     "--dim", "n=2", "--input", "x=1,2,3,4,5,6"])
+    assert found.exit_code == 0, found.output
+    assert "2 4 6 8 10 12" in " ".join(found.output.split())
+
+
+def test_a_mode_is_for_mlx_alone(tmp_path: Path) -> None:
+    file = tmp_path / "add.onnx"
+    file.write_bytes(add_model().SerializeToString())
+    found = CliRunner().invoke(app, ["run", str(file), "--device", "reference", "--mode", "lazy"])
+    assert found.exit_code == 1 and "has no modes" in found.output
+
+
+def test_devices_names_what_mlx_drives() -> None:
+    found = CliRunner().invoke(app, ["devices"])
+    assert re.search(r"MLX \d+\.\d+\.\d+, on (the CPU|\w+)", found.output), found.output
