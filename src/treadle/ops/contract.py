@@ -290,10 +290,11 @@ def _integer_types(a: TensorType, b: TensorType, *, a_zero: TensorType | None = 
 
 def _centred(x: Array, zero: Tensor | None, row: bool) -> Array:
     real = x.astype(np.float64)
-    if not isinstance(zero, np.ndarray):
+    if zero is None:
         return real
-    by_row = row and zero.ndim == 1 and zero.shape != (1,)
-    return real - (zero[:, None] if by_row else zero)
+    held: Array = np.asarray(zero)
+    by_row = row and held.ndim == 1 and held.shape != (1,)
+    return real - (held[:, None] if by_row else held)
 
 
 @structured(types=_integer_types, samples=[

@@ -28,9 +28,9 @@ def check_names(held: Mapping[str, Value], given: Mapping[str, object]) -> None:
     if unknown := [n for n in given if n not in held]:
         names = sorted(held)
         shown = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
+        known = f"the parameters are {shown}" if names else "the model has no parameters"
         raise BindingError(f"there is no parameter '{unknown[0]}'",
-                           hint=f"the parameters are {shown}" if names else
-                           "the model has no parameters")
+                           hint=f"{known}; numbers and integers of a file are constants")
 
 
 def check_type(value: Value, array: Data) -> None:
