@@ -4,7 +4,8 @@ A group of threads has a sequence, a state and `THREADS / LANES` of its value co
 neighbouring lanes share a column: each holds every LANES-th quad of its dk numbers, so that what a
 key reads of the state is a sum over few lanes. Keys, queries and gates of `CHUNK` tokens lie in
 shared memory while those of the next are on their way in registers. The query's answer needs no
-second pass over the state: qT (S + k d) = qT S + (qT k) d.
+second pass over the state: qT (S + k d) = qT S + (qT k) d; its sum over lanes is taken beside that
+of the next token's key, because a sum takes long and nothing waits for this one.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ _BODY = """
   const size_t whole = lines * H * DK * DV;
   const int q_head = HQ > H ? head * G : head / (H / HQ);
   const int k_head = head / (H / HK);
+  const size_t place = size_t(HQ > H ? q_head : head) * DV + at;
+  const float by = scale[0];
   float s[PARTS][4];
   #pragma unroll
   for (int p = 0; p < PARTS; ++p) {
@@ -98,7 +101,11 @@ _BODY = """
       if (DECAY == 1 && own % 2 == 0) coming_gate = decay[stamp * H + head];
       if (DELTA && own % 2 == 1) coming_gate = beta[SHARED_BETA ? stamp : stamp * H + head];
     }
+    const size_t stamp = line * tokens + start;
     const int count = start < 0 ? 0 : tokens - start < CHUNK ? tokens - start : CHUNK;
+    float ready[G];
+    #pragma unroll
+    for (int g = 0; g < G; ++g) ready[g] = 0.0f;
     #pragma unroll 4
     for (int i = 0; i < count; ++i) {
       const int row = i * VECTORS * QUADS + part;
@@ -131,19 +138,20 @@ _BODY = """
         }
       }
       float change = values[i * COLUMNS + column];
-      if (DELTA) change = gates[2 * i + 1] * (change - part_sum<LANES>(found));
+      if (DELTA) found = part_sum<LANES>(found);
+      #pragma unroll
+      for (int g = 0; g < G; ++g) {
+        const float sum = part_sum<LANES>(ready[g]);
+        if (i > 0 && part == 0 && live) y[(stamp + i - 1) * HO * DV + place + g * DV] = T(sum * by);
+      }
+      if (DELTA) change = gates[2 * i + 1] * (change - found);
       #pragma unroll
       for (int p = 0; p < PARTS; ++p) {
         #pragma unroll
         for (int j = 0; j < 4; ++j) s[p][j] += k[p][j] * change;
       }
-      const size_t stamp = line * tokens + start + i;
       #pragma unroll
-      for (int g = 0; g < G; ++g) {
-        const float sum = part_sum<LANES>(answer[g] + overlap[g] * change);
-        if (part == 0 && live)
-          y[(stamp * HO + (HQ > H ? q_head + g : head)) * DV + at] = T(sum * scale[0]);
-      }
+      for (int g = 0; g < G; ++g) ready[g] = answer[g] + overlap[g] * change;
       const int slot = WINDOW - tokens + start + i;
       if (WINDOW > 1 && slot >= 0 && slot < WINDOW - 1 && live) {
         #pragma unroll
@@ -155,6 +163,12 @@ _BODY = """
           }
         }
       }
+    }
+    #pragma unroll
+    for (int g = 0; g < G; ++g) {
+      const float sum = part_sum<LANES>(ready[g]);
+      if (count > 0 && part == 0 && live)
+        y[(stamp + count - 1) * HO * DV + place + g * DV] = T(sum * by);
     }
     $BARRIER;
     #pragma unroll
