@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import cast
 
 from ...codegen.llvm.scalars import holds, supported
@@ -20,6 +20,7 @@ from ...rewrite.constants import number_of
 from .lowered import Lowered, check, loop_kernel
 from .pointwise import mapped, refuse_dtypes, spread
 from .reductions import FOLDS, fold_monoid, kept_strides, widened
+from .softmax import softmax_parts
 
 SAME_ORDER = frozenset({"reshape", "squeeze", "unsqueeze"})
 """Operators that leave every element where it is."""
@@ -55,7 +56,8 @@ def fused(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered
     lead = max(range(len(operands)), key=lambda i: sum(s != 0 for s in operands[i].strides))
 
     def body(row: Row) -> None:
-        env = values(region.nodes, {v: row.load(i) for i, v in enumerate(region.inputs)}, row)
+        env = values(region.nodes, {v: row.load(i) for i, v in enumerate(region.inputs)}, row,
+                     region.outputs)
         for j, v in enumerate(region.outputs):
             row.store(len(operands) + j, env[v])
 
@@ -63,14 +65,17 @@ def fused(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered
     return [loop_kernel(draft, kernel, [*ins, *outs], outs, count(shape))]
 
 
-def values(nodes: Sequence[Node], env: dict[Value, Scalar], row: Row | None
-           ) -> dict[Value, Scalar]:
+def values(nodes: Sequence[Node], env: dict[Value, Scalar], row: Row | None,
+           kept: Collection[Value] = ()) -> dict[Value, Scalar]:
     """Every value of a region as an expression at the current position; `env` has what is given.
 
-    Folds need a row.
+    Folds need a row; `kept` leave the region.
     """
+    known = softmax_parts(nodes, kept) if row is not None else {}
     for n in nodes:
-        if not n.inputs:
+        if n in known and row is not None:
+            env[n.outputs[0]] = known[n]([env[v] for v in n.inputs], row)
+        elif not n.inputs:
             env[n.outputs[0]] = _number(n.outputs[0])
         elif n.op in SAME_ORDER:
             env[n.outputs[0]] = env[n.inputs[0]]

@@ -142,6 +142,17 @@ class _Walk(Values):
             for a in loop.accs:
                 self.publish(a, tuple([next(flow) for _ in a.values]), slot)
 
+    def _slots(self, loop: Loop, state: list[Value], slots: Sequence[Slot]) -> list[Value]:
+        """One turn; slot after slot where no inner loop serves them all, so that few values live."""
+        if any(isinstance(s, Loop) for s in loop.body):
+            self._body(loop, slots)
+            return self._step(loop, state, slots)
+        out, each = list[Value](), len(state) // len(slots)
+        for j, slot in enumerate(slots):
+            self._body(loop, [slot])
+            out += self._step(loop, state[j * each:(j + 1) * each], [slot])
+        return out
+
     def _step(self, loop: Loop, state: list[Value], slots: Sequence[Slot | None]) -> list[Value]:
         """The accumulators after one more step."""
         flow, out = iter(state), list[Value]()
@@ -206,8 +217,7 @@ class _Walk(Values):
             bases = [self.arith("add", at.index, u * width) for u in range(count)]
             masked = tail and width > 1
             slots = [Slot(b, width, self.mask(b, end, width) if masked else None) for b in bases]
-            self._body(loop, slots)
-            at.carry(*self._step(loop, list(at.values), slots))
+            at.carry(*self._slots(loop, list(at.values), slots))
         flow = iter(at.results)
         new: State = [[tuple([next(flow) for _ in a.values]) for a in loop.accs] for _ in live]
         return [*state, *new] if alone else [*new, *state[count:]]

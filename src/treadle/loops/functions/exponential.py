@@ -68,7 +68,7 @@ def exp_of_negative(x: Scalar) -> Scalar:
     """E ** x for x <= 0, and 0 where that is below the smallest normal number."""
     f = format_of(x)
     least = -87.0 if f is SINGLE else -708.0
-    n, y = _parts(above(x, least), 0.0, None)
+    n, y = _parts(x, 0.0, None)  # meaningless below `least`, where it is not taken
     return m.where(x < least, m.like(x, 0.0), (y + 1.0) * power_of_two(n, f))
 
 
