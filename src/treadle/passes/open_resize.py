@@ -78,6 +78,8 @@ _EVERY_TIME = {(c, n) for c in ("half_pixel", "pytorch_half_pixel", "half_pixel_
                for n in ("round_prefer_floor", "round_prefer_ceil")} | {("asymmetric", "floor")}
 """Coordinates and roundings with which position i of k times as many is element i // k."""
 _MOST_TIMES = 16
+_LONGEST = 1 << 20
+"""Places of an axis that are worth a table."""
 
 
 def _repeats(node: Node) -> list[int] | None:
@@ -119,6 +121,8 @@ def _taps(node: Node) -> list[Taps] | str:
     if any(not (isinstance(x[i], int) and isinstance(y[i], int)) and not kept
            for i, kept in zip(axes, same, strict=True)):
         return "sizes that are not known"
+    if max(sizes, default=0) > _LONGEST:
+        return "an axis too long for tables of places"
     kernel = Kernel(*(a[k] for k in ("mode", "coordinates", "nearest", "cubic", "exclude_outside",
                                      "antialias")))  # type: ignore[arg-type]
     return sampling(tuple(known), tuple(sizes), scales, cast("tuple[float, ...]", a["roi"]), axes,
