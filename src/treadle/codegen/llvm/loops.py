@@ -143,7 +143,7 @@ class _Walk(Values):
                 self.publish(a, tuple([next(flow) for _ in a.values]), slot)
 
     def _slots(self, loop: Loop, state: list[Value], slots: Sequence[Slot]) -> list[Value]:
-        """One turn; slot after slot where no inner loop serves them all, so that few values live."""
+        """One turn: slot after slot, so that few values live, unless an inner loop serves all."""
         if any(isinstance(s, Loop) for s in loop.body):
             self._body(loop, slots)
             return self._step(loop, state, slots)
