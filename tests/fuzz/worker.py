@@ -39,7 +39,8 @@ def attempt(data: bytes, inputs: Any, device: str) -> str:  # noqa: ANN401 - a l
     """Load, compile and run on a device; what came of it."""
     from treadle.errors import TreadleError
 
-    signal.setitimer(signal.ITIMER_VIRTUAL, IMPORT_S + RUN_S)
+    # again every few seconds: an exception raised inside a callback of C code is dropped
+    signal.setitimer(signal.ITIMER_VIRTUAL, IMPORT_S + RUN_S, RUN_S)
     stage = "load"
     start = _seconds()
     try:

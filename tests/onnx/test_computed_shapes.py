@@ -54,6 +54,15 @@ def test_an_axis_named_twice() -> None:
         treadle.load(data)
 
 
+@pytest.mark.parametrize("starts", [ints(1), ints(1, 0, 0)])
+def test_bounds_of_other_numbers(starts: np.ndarray) -> None:
+    data = model([node("Slice", ["x", "s", "e", "a"], ["y"])],
+                 [("x", F32, [2, 3, 4])], [("y", F32, None)],
+                 weights={"s": starts, "e": ints(2, 3), "a": ints(0, 1)}).SerializeToString()
+    with pytest.raises(treadle.TreadleError, match="starts, ends, axes and steps"):
+        treadle.load(data)
+
+
 def test_a_condition_of_two_elements() -> None:
     from onnx import helper
 

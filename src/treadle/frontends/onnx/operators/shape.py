@@ -240,11 +240,15 @@ def slice_attributes(ctx: Context, x: Value, *, starts: tuple[int, ...], ends: t
 def slice_(ctx: Context, x: Value, starts: Value, ends: Value, axes: Value | None,
            steps: Value | None) -> Value:
     """Bounds as tensors; those that only the run knows become sizes."""
-    length = ctx.known(starts.shape[0], "the number of axes")
+    length = ctx.known(starts.shape[0], "the number of starts")
     at = tuple(range(length)) if axes is None else ctx.ints(axes, "axes")
     step = (1,) * length if steps is None else ctx.ints(steps, "steps")
     if len({axis_of(a, x.type.rank) for a in at}) < len(at):
         raise OperatorError(f"Slice names an axis twice: {list(at)}")
+    counts = [length, ctx.known(ends.shape[0], "the number of ends"), len(at), len(step)]
+    if len(set(counts)) > 1:
+        raise OperatorError(f"Slice with {counts} starts, ends, axes and steps",
+                            hint="there is one of each for every axis that is cut")
     first, last = sizes_of(starts), sizes_of(ends)
     if first is not None:
         first = tuple([_inside(s, x.shape[axis_of(a, x.type.rank)], by)
