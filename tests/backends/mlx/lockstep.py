@@ -7,6 +7,7 @@ waits may simply let all others go as far as it did.
 from __future__ import annotations
 
 import ctypes
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
+import pytest
 
 from treadle.backends.mlx.arrays import to_mlx
 from treadle.backends.mlx.kernels.template import Target, Template, header
@@ -141,6 +143,8 @@ class Lockstep:
 
 def compiled(text: str) -> ctypes.CDLL:
     """C++ as a loaded library."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed")
     with tempfile.TemporaryDirectory() as place:
         path = Path(place)
         (path / "kernel.cpp").write_text(text)

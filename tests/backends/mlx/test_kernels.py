@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def unit(template: Template, target: Target) -> str:
             f"{', const float*' * bool(eps)});\n")
 
 
+@pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 @pytest.mark.parametrize("target", ["cuda", "metal"])
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda t: t.name)
 def test_a_rendering_compiles(template: Template, target: Target, tmp_path: Path) -> None:

@@ -32,6 +32,9 @@ from treadle.ops.mathfn import exp
 from treadle.ops.reduce import sum_
 from treadle.ops.scan1d import argmax, softmax
 
+traced = pytest.mark.skipif(bool(mlx_device.uncompiled()), reason="g++ is not installed")
+"""Tests of traces, which MLX's CPU build compiles with g++."""
+
 
 def made(exe: object) -> MlxProgram:
     found = exe._program  # type: ignore[attr-defined]
@@ -81,6 +84,7 @@ def test_an_unknown_mode_is_an_error() -> None:
         Mlx().with_mode("quick")
 
 
+@traced
 def test_new_values_retrace_nothing() -> None:
     """Neither inputs nor parameters are part of a trace; sizes are."""
     found = program(graph_with_parameter(), "compiled", {"w": normal(4, 3)})
@@ -95,6 +99,7 @@ def test_new_values_retrace_nothing() -> None:
     assert found.traces.count == 2
 
 
+@traced
 def test_traces_are_bounded() -> None:
     found = program(graph_with_parameter(), "compiled", {"w": normal(4, 3)})
     assert found.traces is not None
@@ -107,6 +112,7 @@ def needs_values(x: Value) -> Value:
     return sum_(cast_(nonzero(x, names=("k",)), dtype=F32), axes=(0, 1))
 
 
+@traced
 def test_what_needs_host_data_runs_lazily_and_says_so() -> None:
     exe = executable(needs_values, "f32[5]")
     x = np.array([0, 1, 0, 2, 3], np.float32)
@@ -149,6 +155,7 @@ def doubled(n: Value) -> Value:
     return while_([n], body=body, cond=lambda x: x < 100.0)  # type: ignore[return-value,call-overload]
 
 
+@traced
 def test_sizes_that_cannot_be_traced_are_told() -> None:
     """A result without elements is taken from the host's rule."""
     exe = executable(lambda x: argmax(x, axis=0), "f32[3,n]")
@@ -157,12 +164,14 @@ def test_sizes_that_cannot_be_traced_are_told() -> None:
     assert any("'n': 0" in n and "without elements" in n for n in exe.explain().notes)
 
 
+@traced
 def test_loops_read_their_condition() -> None:
     exe = executable(doubled, "f32[]")
     assert next(iter(exe(np.float32(3.0).reshape(())).values())) == 192.0
     assert any("while" in n for n in exe.explain().notes)
 
 
+@traced
 def test_a_loop_of_known_length_is_traced() -> None:
     def turns(x: Value) -> Value:
         def body(i: Value, go: Value, x: Value) -> tuple[Value, ...]:
