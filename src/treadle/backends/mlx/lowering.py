@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import mlx.core as mx
 
+from ...declare.arrays import Array
 from ...errors import RunError
 from ...ir.graph import Node
 
@@ -15,6 +16,20 @@ Arrays: TypeAlias = "Sequence[mx.array]"
 Kernel: TypeAlias = Callable[..., "mx.array | Sequence[mx.array]"]
 """Called as `kernel(call, *operands, **optional operands, **attributes)`, like a body."""
 Pack: TypeAlias = Callable[[mx.array], mx.array]
+Form: TypeAlias = "mx.array | tuple[mx.array, ...]"
+"""What a packed operand is to its kernel."""
+
+
+class Join(Protocol):
+    """How operands known before a run become one of another form; equal joins give equal forms."""
+
+    def join(self, arrays: Sequence[Array]) -> tuple[mx.array, ...]:
+        """The form of these operands."""
+        ...
+
+    def __hash__(self) -> int:
+        """Joins are keys."""
+        ...
 
 
 class Untraceable(Exception):
@@ -51,14 +66,16 @@ def never(node: Node) -> str:
 class Lowering:
     """A kernel; `refuse` gives the reason for nodes it cannot honour.
 
-    Operands named by `pack` arrive in the form that it makes, which parameters take once. `reads`
-    says that the kernel needs the values of arrays (`Call.read`); `empty` that it takes operands
-    without elements.
+    Operands named by `pack` arrive in the form that it makes, which parameters take once. `join`
+    names several that are parameters or constants: the first arrives as their common form, the
+    others as None. `reads` says that the kernel needs the values of arrays (`Call.read`); `empty`
+    that it takes operands without elements.
     """
 
     kernel: Kernel
     refuse: Callable[[Node], str] = never
     pack: Mapping[int, Pack] = field(default_factory=dict[int, Pack])
+    join: Callable[[Node], tuple[tuple[int, ...], Join] | None] | None = None
     reads: bool = False
     empty: bool = False
     note: str = ""

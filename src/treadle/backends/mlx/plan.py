@@ -17,23 +17,24 @@ from ...ir.dims import symbols
 from ...ir.graph import Graph, Node, Value
 from ...ir.types import count
 from ...ops.library import REGISTRY
+from ...rewrite.constants import array_value
 from .arrays import holds, to_mlx
 from .claims import is_leaf, lowering, refusal
 from .images import images
-from .lowering import Lowering, Pack
+from .lowering import Join, Lowering, Pack
 
 How: TypeAlias = Literal["leaf", "native", "host"]
 SMALL = 1 << 16
 """Elements up to which values that follow from leaves are computed once, in NumPy."""
 KEPT_LEAVES = 1024
-Packed: TypeAlias = "tuple[Value, Pack]"
+Packed: TypeAlias = "tuple[tuple[Value, ...], Pack | Join]"
 
 
 class Step:
     """One node, how it runs, and the values that nothing reads after it."""
 
-    __slots__ = ("dead", "how", "images", "inner", "lowering", "node", "op", "packed", "reads",
-                 "split")
+    __slots__ = ("dead", "how", "images", "inner", "joined", "joint", "lowering", "node", "op",
+                 "packed", "reads", "split")
 
     def __init__(self, node: Node, how: How, reads: tuple[str, ...], dead: tuple[Value, ...]
                  ) -> None:
@@ -44,7 +45,15 @@ class Step:
         self.split = len(node.inputs) - len(node.keys)
         self.images = how == "native" and images(node, self.op.kind == "elementwise")
         packs = self.lowering.pack if self.lowering else {}
-        self.packed: dict[int, Packed] = {i: (node.inputs[i], p) for i, p in packs.items()}
+        self.packed: dict[int, Packed] = {i: ((node.inputs[i],), p) for i, p in packs.items()}
+        self.joined, self.joint = self._join()
+
+    def _join(self) -> tuple[tuple[int, ...], Packed | None]:
+        """The operands that arrive in one form, and its key."""
+        make = self.lowering.join if self.lowering else None
+        if make is None or (found := make(self.node)) is None:
+            return (), None
+        return found[0], (tuple([_root(self.node.inputs[i]) for i in found[0]]), found[1])
 
     def attrs(self, binding: Binding) -> dict[str, object]:
         """The attributes, sizes as numbers."""
@@ -108,8 +117,12 @@ class Plans:
         for step in self.all():
             if step.how != "native":
                 continue
+            joint = step.joint
+            if joint and not all(v in params or array_value(v) is not None for v in joint[0]):
+                joint = None
+            packed.update({joint: None} if joint else {})
             for i, v in enumerate(step.node.inputs):
-                if v in params:
+                if v in params and not (joint and i in step.joined):
                     key = step.packed.get(i)
                     plain.update({} if key else {v: None})
                     packed.update({key: None} if key else {})
@@ -128,6 +141,13 @@ class Plans:
             size = step.inner.nbytes
             if not isinstance(size, int) and binding.keys() >= step.inner.reads:
                 check_room(bind_size(size, binding))
+
+
+def _root(v: Value) -> Value:
+    """What a value is a reshape of."""
+    while v.producer is not None and v.producer.op == "reshape":
+        v = v.producer.inputs[0]
+    return v
 
 
 def _small(v: Value) -> bool:
@@ -168,8 +188,8 @@ class Leaves:
         return found[1]
 
 
-def empty_like(arrays: Sequence[mx.array]) -> bool:
+def empty_like(arrays: Sequence[object]) -> bool:
     """Whether one of the arrays has no elements."""
-    return any(not a.size for a in arrays)
+    return any(isinstance(a, mx.array) and not a.size for a in arrays)
 
 

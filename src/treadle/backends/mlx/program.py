@@ -13,11 +13,12 @@ import mlx.core as mx
 from ...declare.arrays import Array, Encoded
 from ...declare.evaluate import Binding, Watch
 from ...ir.graph import Graph, Value
+from ...rewrite.constants import array_value
 from ..base import Data
 from .arrays import HELD, holds, to_mlx, to_numpy
 from .claims import blockers
 from .device import uncompiled
-from .lowering import Fault, Untraceable
+from .lowering import Fault, Form, Pack, Untraceable
 from .owner import owner
 from .plan import Leaves, Packed, Plans
 from .traces import KEPT, Trace, Traces
@@ -51,8 +52,8 @@ class MlxProgram:
         self._host: dict[Value, Data] = {v: params[v.name] for v in graph.params}
         self._plain, self._packs = self.plans.weights()
         self._weights: dict[Value, mx.array] = {}
-        self._packed: dict[Packed, mx.array] = {}
-        self._given: tuple[list[mx.array], list[mx.array]] | None = None  # all of them, in order
+        self._packed: dict[Packed, Form] = {}
+        self._given: tuple[list[mx.array], list[Form]] | None = None  # all of them, in order
         self._checked: OrderedDict[tuple[int, ...], dict[Value, Array] | None] = OrderedDict()
         self.traces: Traces | None = None
         if mode == "compiled":
@@ -88,27 +89,34 @@ class MlxProgram:
         value = next(v for v in self.graph.params if v.name == name)
         self._host[value], self._given = array, None
         self._weights.pop(value, None)
-        for key in [k for k in self._packed if k[0] is value]:
+        for key in [k for k in self._packed if value in k[0]]:
             del self._packed[key]
 
     def _prepare(self) -> None:
         """Parameters on the device, evaluated, plain and packed."""
         if self._given is not None:
             return
-        fresh = list[mx.array]()
+        fresh = list[Form]()
         for v in self._plain:
             if v not in self._weights:
                 fresh.append(self._weights.setdefault(v, to_mlx(self._array(v))))
         for key in self._packs:
             if key not in self._packed:
-                fresh.append(self._packed.setdefault(key, key[1](to_mlx(self._array(key[0])))))
+                fresh.append(self._packed.setdefault(key, self._pack(key)))
         if fresh:
             evaluate(fresh)
         self._given = ([self._weights[v] for v in self._plain],
                        [self._packed[k] for k in self._packs])
 
     def _array(self, v: Value) -> Array:
-        return cast(Array, self._host[v])
+        held = self._host.get(v)
+        return cast(Array, array_value(v) if held is None else held)
+
+    def _pack(self, key: Packed) -> Form:
+        values, pack = key
+        if callable(pack):
+            return cast(Pack, pack)(to_mlx(self._array(values[0])))
+        return pack.join([self._array(v) for v in values])
 
     def clone(self) -> MlxProgram:
         """A program that shares traces and parameters until one of them is set."""
@@ -205,7 +213,7 @@ class MlxProgram:
         return found
 
     def _body(self, binding: Binding, trace: Trace, inputs: Sequence[mx.array],
-              weights: Sequence[mx.array], packed: Sequence[mx.array]) -> list[mx.array]:
+              weights: Sequence[mx.array], packed: Sequence[Form]) -> list[mx.array]:
         """What MLX traces: outputs and checks as functions of inputs and parameters."""
         run = Run(self.plans, self.leaves, dict(zip(self._packs, packed, strict=True)),
                   tracing=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
 
-from .lowering import Fault
+from .lowering import Fault, Form
 
 if TYPE_CHECKING:
     from .walk import Held
@@ -38,7 +38,7 @@ class Trace:
         self._faults = list(faults)
         return [*[x for x in outputs if isinstance(x, mx.array)], *[f.state for f in faults]]
 
-    def __call__(self, inputs: list[mx.array], weights: list[mx.array], packed: list[mx.array]
+    def __call__(self, inputs: list[mx.array], weights: list[mx.array], packed: list[Form]
                  ) -> tuple[list[Held], list[Fault]]:
         """Outputs and checks for these arrays, not evaluated yet."""
         made = cast("list[mx.array]", self._fn(inputs, weights, packed))

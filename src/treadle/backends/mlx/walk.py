@@ -17,7 +17,7 @@ from ...ir.graph import Graph, Node, Value
 from .arrays import to_mlx, to_numpy
 from .images import ALWAYS, KERNELS
 from .layout import first, spread
-from .lowering import Fault, Kernel, Untraceable, fault_of, where
+from .lowering import Fault, Form, Kernel, Pack, Untraceable, fault_of, where
 from .plan import Leaves, Packed, Plans, Step, empty_like
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Run:
 
     plans: Plans
     leaves: Leaves
-    packed: Mapping[Packed, mx.array]
+    packed: Mapping[Packed, Form]
     eager: bool = False
     tracing: bool = False
     watch: Watch | None = None
@@ -166,8 +166,7 @@ class Run:
         node, low = step.node, step.lowering
         assert low is not None
         turned = step.images and self._turned(step, frame)
-        arrays = [self._operand(step, i, v, frame) if not turned else self._image(step, i, v, frame)
-                  for i, v in enumerate(node.inputs)]
+        arrays = self._operands(step, turned, frame)
         if not low.empty and step.op.kind not in ("elementwise", "view") and empty_like(arrays):
             if self.tracing:
                 raise Untraceable(f"{node.op} has an operand without elements")
@@ -182,7 +181,15 @@ class Run:
             raise RunError(f"{where(node)}: MLX: {e}") from e
         (frame.last if turned else frame.device).update(zip(node.outputs, out, strict=True))
 
-    def _made(self, step: Step, kernel: Kernel, arrays: list[mx.array], frame: Frame
+    def _operands(self, step: Step, turned: bool, frame: Frame) -> list[Form | None]:
+        form = self.packed.get(step.joint) if step.joint else None
+        if form is None:
+            read = self._image if turned else self._operand
+            return [read(step, i, v, frame) for i, v in enumerate(step.node.inputs)]
+        return [self._operand(step, i, v, frame) if i not in step.joined else
+                form if i == step.joined[0] else None for i, v in enumerate(step.node.inputs)]
+
+    def _made(self, step: Step, kernel: Kernel, arrays: list[Form | None], frame: Frame
               ) -> list[mx.array]:
         split, call = step.split, StepCall(self, step, frame)
         named = dict(zip(step.node.keys, arrays[split:], strict=True))
@@ -199,19 +206,19 @@ class Run:
         rank = step.node.outputs[0].type.rank
         return any(v.type.rank == rank and v in frame.holder(v).last for v in step.node.inputs)
 
-    def _image(self, step: Step, i: int, v: Value, frame: Frame) -> mx.array:
+    def _image(self, step: Step, i: int, v: Value, frame: Frame) -> Form:
         if i in step.packed or v.type.rank == 0:
             return self._operand(step, i, v, frame)
         found = frame.holder(v).last.get(v)
         return spread(self.device(v, frame), step.node.outputs[0].type.rank) if (
             found is None) else found
 
-    def _operand(self, step: Step, i: int, v: Value, frame: Frame) -> mx.array:
+    def _operand(self, step: Step, i: int, v: Value, frame: Frame) -> Form:
         if (key := step.packed.get(i)) is None:
             return self.device(v, frame)
         if (found := self.packed.get(key)) is not None:
             return found
-        return key[1](self.device(v, frame))
+        return cast(Pack, key[1])(self.device(v, frame))
 
 
 def _located(node: Node, e: BaseException) -> BaseException:
@@ -221,7 +228,7 @@ def _located(node: Node, e: BaseException) -> BaseException:
     return e
 
 
-def evaluate(arrays: Sequence[mx.array]) -> None:
+def evaluate(arrays: Sequence[Form]) -> None:
     """Evaluate; after a failure nobody reads the arrays again: MLX would give zeros."""
     try:
         mx.eval(*arrays)
