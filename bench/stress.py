@@ -9,7 +9,7 @@ import argparse
 import random
 import time
 
-from tests.codegen.workload import Workload, hogs
+from tests.codegen.workload import Workload, guarded, hogs
 from treadle.codegen.llvm.runtime import ThreadPool
 
 
@@ -20,8 +20,9 @@ def pairs(seed: int) -> list[tuple[Workload, Workload]]:
     for _ in range(24):
         chunks = tuple(pick.choice([1, 1, 2, 3, 5, 8, 13]) for _ in range(pick.randint(1, 6)))
         fails = pick.randrange(len(chunks)) if pick.random() < 0.2 else None
-        limit = pick.randrange(3)
-        made.append((Workload(chunks, fails, limit), Workload(chunks, fails, limit)))
+        limit, guards = pick.randrange(3), guarded(pick, chunks)
+        made.append((Workload(chunks, fails, limit, guards),
+                     Workload(chunks, fails, limit, guards)))
     return made
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests import source
-from tests.codegen.workload import CODE, SIZE, Workload, code, hogs
+from tests.codegen.workload import CODE, SIZE, Workload, code, guarded, hogs
 from treadle.codegen.llvm import processors, worker
 from treadle.codegen.llvm.jit import assembly, build
 from treadle.codegen.llvm.kernel import Kernel, addresses, export
@@ -35,8 +35,9 @@ def variants(seed: int, count: int = 12) -> list[tuple[Workload, Workload]]:
     for _ in range(count):
         chunks = tuple(pick.choice([1, 1, 2, 3, 5, 8, 13, 40]) for _ in range(pick.randint(1, 9)))
         fails = pick.randrange(len(chunks)) if pick.random() < 0.25 else None
-        limit = pick.randrange(4)
-        made.append((Workload(chunks, fails, limit), Workload(chunks, fails, limit)))
+        limit, guards = pick.randrange(4), guarded(pick, chunks)
+        made.append((Workload(chunks, fails, limit, guards),
+                     Workload(chunks, fails, limit, guards)))
     return made
 
 
@@ -54,6 +55,23 @@ def test_a_serial_run_computes_what_numpy_does() -> None:
         ran.outcome(ThreadPool(1).run)
         expected.expect()
         np.testing.assert_array_equal(ran.arrays, expected.arrays)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_guards_hold_back_what_numpy_leaves_out(threads: int) -> None:
+    pick, pool, skipped = random.Random(5), ThreadPool(threads), 0
+    for _ in range(100):
+        chunks = tuple(pick.choice([1, 1, 1, 3, 9]) for _ in range(pick.randint(2, 9)))
+        guards = guarded(pick, chunks)
+        ran, expected = (Workload(chunks, guards=guards) for _ in range(2))
+        for _ in range(4):
+            ran.outcome(pool.run)
+            expected.expect()
+            np.testing.assert_array_equal(ran.arrays, expected.arrays)
+            np.testing.assert_array_equal(ran.flags, expected.flags)
+            skipped += sum(bool(ran.flags[at]) is not value for at, (value, _) in guards.items())
+    assert skipped > 100
+    pool.close()
 
 
 @pytest.mark.parametrize("parking", PARKING)
@@ -270,6 +288,9 @@ def test_the_example_of_the_documentation_runs() -> None:
 def test_limits_are_errors() -> None:
     with pytest.raises(ValueError, match=f"phase 0 has {MAX_CHUNKS + 1} chunks"):
         Workload((MAX_CHUNKS + 1,))
+    for chunks, guards in (((2, 1), {0: (True, 1)}), ((1, 1), {0: (True, 2)})):
+        with pytest.raises(ValueError, match="phase 0 of 2 has . chunks and a guard of . phases"):
+            Workload(chunks, guards=guards)
     with pytest.raises(ValueError, match="a pool of 0 threads"):
         ThreadPool(0)
     many = Workload((MAX_CHUNKS,))

@@ -2,7 +2,8 @@
 
 A *step* is one kernel with its arguments. A *phase* is one or more steps cut into the same number
 of chunks; a chunk goes through all steps of its phase in order, and a phase begins when all chunks
-of the one before are done. The chunk count is part of the plan: it never depends on threads.
+of the one before are done. The chunk count is part of the plan: it never depends on threads. A
+phase of one chunk may end with a *guard*, which decides whether the phases after it run.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 from .jit import Program
 
 MAX_CHUNKS = (1 << 15) - 1
-HEADER_WORDS, PHASE_WORDS, STEP_WORDS = 4, 4, 4
+HEADER_WORDS, PHASE_WORDS, STEP_WORDS = 4, 8, 4
 """Header: phases, address of the phases, address of the steps. Phase: first step, steps, chunks,
-chunks up to its end. Step: kernel address, byte offset of its arguments in the frame, node."""
+chunks up to its end; its guard's byte offset in the frame, value, phases (0: no guard) and their
+chunks. Step: kernel address, byte offset of its arguments in the frame, node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,24 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """Unless a bool is `value` once a phase is done, the `phases` after it are skipped.
+
+    The word `offset` of the frame is the address of the bool.
+    """
+
+    offset: int
+    value: bool
+    phases: int
+
+
+@dataclass(frozen=True, slots=True)
 class Phase:
     """Steps that each chunk runs in order without waiting for other chunks."""
 
     steps: tuple[Step, ...]
     chunks: int
+    guard: Guard | None = None
 
 
 class Schedule:
@@ -59,21 +74,35 @@ class Schedule:
         self.words = words = np.zeros(steps_at + STEP_WORDS * len(steps) + 8, np.int64)
         words[:3] = (len(phases), words.ctypes.data + 8 * HEADER_WORDS,
                      words.ctypes.data + 8 * steps_at)
-        first = end = 0
+        ends = _ends(phases)
+        first = 0
         for at, phase in enumerate(phases):
-            if not 0 < phase.chunks <= MAX_CHUNKS:
-                raise ValueError(f"phase {at} has {phase.chunks} chunks, expected 1 to "
-                                 f"{MAX_CHUNKS}")
-            end += phase.chunks
             row = HEADER_WORDS + PHASE_WORDS * at
-            words[row:row + 4] = (first, len(phase.steps), phase.chunks, end)
+            words[row:row + 4] = (first, len(phase.steps), phase.chunks, ends[at])
             first += len(phase.steps)
+            if (guard := phase.guard) is not None:
+                words[row + 4:row + 8] = (8 * guard.offset, guard.value, guard.phases,
+                                          ends[at + guard.phases] - ends[at])
         for at, step in enumerate(steps):
             row = steps_at + STEP_WORDS * at
             words[row:row + 3] = (step.kernel, 8 * step.offset, step.node)
         words.flags.writeable = False
         self.address, self.program = words.ctypes.data, program
         self.serial = all(phase.chunks == 1 for phase in phases)
+
+
+def _ends(phases: Sequence[Phase]) -> list[int]:
+    """For each phase the chunks up to its end."""
+    ends: list[int] = []
+    for at, phase in enumerate(phases):
+        if not 0 < phase.chunks <= MAX_CHUNKS:
+            raise ValueError(f"phase {at} has {phase.chunks} chunks, expected 1 to {MAX_CHUNKS}")
+        if (guard := phase.guard) is not None and (
+                phase.chunks != 1 or not 0 < guard.phases < len(phases) - at):
+            raise ValueError(f"phase {at} of {len(phases)} has {phase.chunks} chunks and a guard "
+                             f"of {guard.phases} phases")
+        ends.append(phase.chunks + (ends[-1] if ends else 0))
+    return ends
 
 
 class Frame:

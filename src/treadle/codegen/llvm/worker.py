@@ -7,7 +7,11 @@ and goes on when the phase's *work* is done, whoever did it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from .kernel import VALUE_AT
+from .parking import CONDITION, futex, pthread
 from .schedule import PHASE_WORDS, STEP_WORDS
 from .target import Target
 from .text import Function, Module
@@ -19,17 +23,16 @@ EPOCH, PARKED, DONE, WAITERS, FAILED = 0, 64, 128, 192, 256
 RUN_SCHEDULE, RUN_FRAME, RUN_FIRST, RUN_BASE = 320, 328, 336, 344
 LANES, RUN_SPINS, STEP_SPINS, NEXT_FIRST = 384, 392, 400, 408
 RESULT_KEY, RESULT_CODE, RESULT_VALUE = 416, 424, 432
-MUTEX, CONDITION = 448, 576
-LANE_BASE, LANE_BYTES = 704, 128
+LANE_BASE, LANE_BYTES = CONDITION + 128, 128
 # Byte offsets in a lane's record: the claim word on a line of its own, then the lane itself.
 CLAIM, LANE = 0, 64
 # Byte offsets in a lane; kernels see the first two.
 KEY, CODE, VALUE, SEEN, ACTIVE = 16, 24, 32, 40, 48
 NO_ERROR = (1 << 63) - 1
+# Words of a phase that describe its guard.
+GUARD_AT, GUARD_VALUE, GUARDED, HELD_CHUNKS = 4, 5, 6, 7
 INDEX_BITS = 16
 """A claim word is a phase number above this many bits of next chunk."""
-_FUTEX_NUMBER = {True: 202, False: 98}
-_WAIT_PRIVATE, _WAKE_PRIVATE = 128, 129
 
 
 def sync_bytes(lanes: int) -> int:
@@ -40,9 +43,9 @@ def sync_bytes(lanes: int) -> int:
 def runtime_text(target: Target, parking: str) -> str:
     """The runtime's module; `parking` is `futex` (Linux) or `pthread`."""
     module = Module(target)
-    (_futex if parking == "futex" else _pthread)(module)
-    for emit in (_execute, _serial, _timed, _spin_done, _wait, _take, _run, _merge, _start, _stop,
-                 _next_epoch, _worker, _oldest):
+    (futex if parking == "futex" else pthread)(module)
+    for emit in (_execute, _held, _serial, _timed, _spin_done, _wait, _take, _run, _merge, _start,
+                 _stop, _next_epoch, _worker, _oldest):
         emit(module)
     return module.text()
 
@@ -53,44 +56,6 @@ def _at(f: Function, base: Value, offset: Index) -> Value:
 
 def _lane_record(f: Function, sync: Value, lane: Value) -> Value:
     return _at(f, sync, lane * LANE_BYTES + LANE_BASE)
-
-
-def _futex(module: Module) -> None:
-    """`park(sync, word, expected)` sleeps while the word has that value; `wake(sync, word)`."""
-    call = "call i64 (i64, ...) @syscall"
-    number = _FUTEX_NUMBER[module.target.is_x86]
-    module.declare("syscall", I64, ["i64", "..."])
-    f = module.function("park", VOID, [("sync", PTR), ("word", PTR), ("expected", I32)])
-    f.line(f"{call}(i64 {number}, ptr %word, i32 {_WAIT_PRIVATE}, i32 %expected, ptr null)")
-    f.give()
-    f = module.function("wake", VOID, [("sync", PTR), ("word", PTR)])
-    f.line(f"{call}(i64 {number}, ptr %word, i32 {_WAKE_PRIVATE}, i32 {2**31 - 1})")
-    f.give()
-    f = module.function("prepare", VOID, [("sync", PTR)], linkage="")
-    f.give()
-
-
-def _pthread(module: Module) -> None:
-    """The same with one mutex and one condition for all words."""
-    f = module.function("park", VOID, [("sync", PTR), ("word", PTR), ("expected", I32)])
-    sync, word, expected = f.args
-    mutex, condition = _at(f, sync, MUTEX), _at(f, sync, CONDITION)
-    f.call("pthread_mutex_lock", I32, mutex)
-    with f.when(f.compare("eq", f.atomic_load(I32, word, "seq_cst"), expected)):
-        f.call("pthread_cond_wait", I32, condition, mutex)
-    f.call("pthread_mutex_unlock", I32, mutex)
-    f.give()
-    f = module.function("wake", VOID, [("sync", PTR), ("word", PTR)])
-    sync = f.args[0]
-    f.call("pthread_mutex_lock", I32, _at(f, sync, MUTEX))
-    f.call("pthread_cond_broadcast", I32, _at(f, sync, CONDITION))
-    f.call("pthread_mutex_unlock", I32, _at(f, sync, MUTEX))
-    f.give()
-    f = module.function("prepare", VOID, [("sync", PTR)], linkage="")
-    sync, null = f.args[0], f.constant(PTR, 0)
-    f.call("pthread_mutex_init", I32, _at(f, sync, MUTEX), null)
-    f.call("pthread_cond_init", I32, _at(f, sync, CONDITION), null)
-    f.give()
 
 
 def _execute(module: Module) -> None:
@@ -117,14 +82,44 @@ def _execute(module: Module) -> None:
     f.give(f.constant(I32, 0))
 
 
+def _held(module: Module) -> None:
+    """`held(frame, phase)`: 1 where the guard of a phase that is done holds others back, else 0."""
+    f = module.function("held", I64, [("frame", PTR), ("phase", PTR)],
+                        attributes="nounwind alwaysinline")
+    frame, phase = f.args
+    free, guarded = f.label("free"), f.label("guarded")
+    f.branch(f.compare("eq", f.load(I64, phase, GUARDED), 0), free, guarded)
+    f.start(guarded)
+    flag = f.load(I8, f.load(PTR, _at(f, frame, f.load(I64, phase, GUARD_AT))))
+    found = f.cast("zext", f.compare("ne", flag, 0), I64)
+    f.give(f.cast("zext", f.compare("ne", found, f.load(I64, phase, GUARD_VALUE)), I64))
+    f.start(free)
+    f.give(f.constant(I64, 0))
+
+
+@contextmanager
+def _walk(f: Function, schedule: Value, frame: Value) -> Iterator[Value]:
+    """The phases of a schedule on the caller alone, without those that guards hold back."""
+    phases = f.load(PTR, schedule, 1)
+    with f.loop(0, f.load(I64, schedule), 1, [f.constant(I64, 0)]) as at:
+        before, work, after = f.block, f.label("work"), f.label("after")
+        f.branch(f.compare("lt", at.index, at.values[0]), after, work)
+        f.start(work)
+        phase = f.address(phases, at.index * PHASE_WORDS, I64)
+        yield phase
+        held = f.invoke(f.module.functions["held"], frame, phase) * f.load(I64, phase, GUARDED)
+        resume, last = at.index + held + 1, f.block
+        f.jump(after)
+        f.start(after)
+        at.carry(f.phi((at.values[0], before), (resume, last)))
+
+
 def _serial(module: Module) -> None:
     """`serial(schedule, frame, lane)`: everything on the caller; nonzero after an error."""
     f = module.function("serial", I32, [("schedule", PTR), ("frame", PTR), ("lane", PTR)],
                         linkage="")
     schedule, frame, lane = f.args
-    phases = f.load(PTR, schedule, 1)
-    with f.loop(0, f.load(I64, schedule)) as at:
-        phase = f.address(phases, at.index * PHASE_WORDS, I64)
+    with _walk(f, schedule, frame) as phase:
         with f.loop(0, f.load(I64, phase, 2), 1, [f.constant(I32, 0)]) as loop:
             code = f.invoke(module.functions["execute"], schedule, frame, phase, loop.index, lane)
             loop.carry(loop.values[0] | code)
@@ -144,9 +139,8 @@ def _timed(module: Module) -> None:
     f = module.function("timed", I32, [("schedule", PTR), ("frame", PTR), ("lane", PTR),
                                        ("ticks", PTR)], linkage="")
     schedule, frame, lane, ticks = f.args
-    phases, steps = f.load(PTR, schedule, 1), f.load(PTR, schedule, 2)
-    with f.loop(0, f.load(I64, schedule)) as at:
-        phase = f.address(phases, at.index * PHASE_WORDS, I64)
+    steps = f.load(PTR, schedule, 2)
+    with _walk(f, schedule, frame) as phase:
         first, count, chunks = (f.load(I64, phase, j) for j in range(3))
         with f.loop(0, chunks) as chunk, f.loop(first, first + count) as loop:
             step = f.address(steps, loop.index * STEP_WORDS, I64)
@@ -226,14 +220,15 @@ def _take(module: Module) -> None:
                                 mine)
                 with f.when(f.compare("ne", code, 0)):
                     f.atomic_store(number, _at(f, sync, FAILED), "monotonic")
-                _count_done(module, f, sync, end)
+                held = f.invoke(module.functions["held"], frame, phase)
+                _count_done(module, f, sync, end, held * f.load(I64, phase, HELD_CHUNKS))
     f.give()
 
 
-def _count_done(module: Module, f: Function, sync: Value, end: Value) -> None:
-    """Count one chunk; the last of a phase wakes those who wait for it."""
+def _count_done(module: Module, f: Function, sync: Value, end: Value, skipped: Value) -> None:
+    """Count one chunk and those that it has skipped; the last of a phase wakes who waits for it."""
     done = _at(f, sync, DONE)
-    before = f.atomic_update("add", done, f.constant(I64, 1), "seq_cst")
+    before = f.atomic_update("add", done, skipped + 1, "seq_cst")
     with f.when(f.compare("eq", before + 1, end)):
         waiting = f.atomic_load(I32, _at(f, sync, WAITERS), "seq_cst")
         with f.when(f.compare("ne", waiting, 0)):
