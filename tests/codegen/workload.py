@@ -38,7 +38,7 @@ class Code:
 
 @functools.cache
 def code() -> Code:
-    """Kernels `y[i] = 3 x[i] + i`, `z[i] += y[n-1-i]`, an error from chunk `limit` on, `x[7] & 2`."""
+    """Kernels `y[i] = 3 x[i] + i`, `z[i] += y[n-1-i]`, failure from chunk `limit`, `x[7] & 2`."""
     module = Module(target.host())
     mix = Kernel(module, "mix", [("x", PTR), ("y", PTR)])
     f = mix.function
