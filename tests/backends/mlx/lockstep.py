@@ -109,10 +109,12 @@ C_TYPES = {mx.float32: "float", mx.float16: "_Float16", mx.int32: "int"}
 
 
 def source(template: Template, target: Target, params: Mapping[str, object],
-           dtypes: Sequence[mx.Dtype]) -> str:
+           dtypes: Sequence[mx.Dtype], sizes: Mapping[str, Sequence[int]]) -> str:
     """A kernel with the signature that MLX gives it, and what runs it."""
     fixed = [f"typedef {C_TYPES[v]} {k};" if isinstance(v, mx.Dtype) else
              f"static constexpr int {k} = {v};" for k, v in params.items()]
+    fixed += [f"static const int {n}_shape[] = {{{', '.join(map(str, s))}}};"
+              for n, s in sizes.items() if f"{n}_shape" in template.body]
     names = [*template.inputs, *template.outputs]
     operands = [f"auto {n} = ({C_TYPES[d]}*)args[{i}];"
                 for i, (n, d) in enumerate(zip(names, dtypes, strict=True))]
@@ -135,7 +137,8 @@ class Lockstep:
         given = [np.ascontiguousarray(np.array(x)) for x in inputs]
         kinds = {mx.float32: np.float32, mx.float16: np.float16}
         made = [np.full(s, np.nan, kinds[d]) for s, d in zip(shapes, dtypes, strict=True)]
-        text = source(template, self.target, params, [*[x.dtype for x in inputs], *dtypes])
+        sizes = {n: x.shape for n, x in zip(template.inputs, inputs, strict=True)}
+        text = source(template, self.target, params, [*[x.dtype for x in inputs], *dtypes], sizes)
         pointers = [a.ctypes.data for a in (*given, *made)]
         compiled(text).run((ctypes.c_void_p * len(pointers))(*pointers), groups, threads)
         return [to_mlx(a) for a in made]

@@ -7,7 +7,7 @@ from functools import partial
 import mlx.core as mx
 
 from ...ir.graph import Node
-from .arrays import number, on_gpu, wide
+from .arrays import on_gpu, wide
 from .kernels.row_norm import MOST, row_norm
 from .lowering import Lowering, plain
 
@@ -16,7 +16,7 @@ def _norm(x: mx.array, gamma: mx.array, *, beta: mx.array | None = None, axis: i
           centred: bool) -> mx.array:
     """Computed in f32 and rounded once."""
     if _ours(x):
-        return row_norm(x, gamma, beta, _epsilon(eps), centred=centred)[0]
+        return row_norm(x, gamma, beta, eps, centred=centred)[0]
     return _wide_norm(wide(x), gamma, beta, eps, centred).astype(x.dtype)
 
 
@@ -36,15 +36,11 @@ def _residual(x: mx.array, r: mx.array, gamma: mx.array, *, bias: mx.array | Non
               ) -> list[mx.array]:
     """The norm of a sum that is not rounded before, and the sum."""
     if _ours(x):
-        return row_norm(x, gamma, beta, _epsilon(eps), centred=centred, residual=r, bias=bias)
+        return row_norm(x, gamma, beta, eps, centred=centred, residual=r, bias=bias)
     total = wide(x) + wide(r)
     total = total if bias is None else total + wide(bias)
     y = _wide_norm(total, gamma, beta, eps, centred)
     return [y.astype(x.dtype), total.astype(x.dtype)]
-
-
-def _epsilon(eps: float) -> mx.array:
-    return mx.reshape(number(eps, mx.float32), (1,))
 
 
 def _refuse(node: Node) -> str:

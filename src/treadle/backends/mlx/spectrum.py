@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import mlx.core as mx
 import numpy as np
@@ -15,6 +14,7 @@ from ...ops.resize import Coordinates, Kernel, Mode, Nearest, along, sampling
 from .arrays import OURS, number, to_mlx, wide
 from .expressions import convert
 from .lowering import Call, Lowering, plain
+from .owner import owner
 
 Transform = Callable[..., mx.array]
 
@@ -96,13 +96,12 @@ def _resizes(node: Node) -> str:
 
 def _on_cpu(fn: Callable[..., mx.array], x: mx.array, *more: mx.array) -> mx.array:
     """Decompositions run on the CPU stream: MLX's GPUs have none."""
-    cpu = cast("mx.Device", mx.cpu)
-    return fn(wide(x), *more, stream=cpu).astype(x.dtype)
+    return fn(wide(x), *more, stream=owner().cpu).astype(x.dtype)
 
 
 def _regular(call: Call, a: mx.array, name: str) -> mx.array:
     """The matrices, singular ones replaced: MLX's solver would end the evaluation."""
-    pivots = mx.linalg.lu_factor(wide(a), stream=cast("mx.Device", mx.cpu))[0]
+    pivots = mx.linalg.lu_factor(wide(a), stream=owner().cpu)[0]
     diagonal = mx.diagonal(pivots, axis1=-2, axis2=-1)
     bad = mx.any(mx.equal(diagonal, number(0.0, mx.float32)), axis=-1, keepdims=True)
     flat = mx.reshape(bad, (-1,))

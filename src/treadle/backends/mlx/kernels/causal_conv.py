@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from ..arrays import number
 from .template import Template, launch
 
 THREADS = 256
 _BODY = """
-  const size_t lines = batch[0];
-  const size_t length = steps[0];
+  const size_t lines = x_shape[0];
+  const size_t length = x_shape[LAST ? 1 : 2];
   const size_t made = lines * C * length;
   const size_t whole = lines * C * REACH;
   constexpr int SLOTS = WINDOW > 0 ? WINDOW : 1;
@@ -61,8 +60,8 @@ _BODY = """
     }
   }
 """
-TEMPLATE = Template("treadle_causal_conv",
-                    ("x", "weight", "bias", "past", "batch", "steps"), ("y", "state"), _BODY)
+TEMPLATE = Template("treadle_causal_conv", ("x", "weight", "bias", "past"), ("y", "state"),
+                    _BODY)
 
 
 def causal_conv(x: mx.array, weight: mx.array, bias: mx.array | None, past: mx.array | None, *,
@@ -72,15 +71,13 @@ def causal_conv(x: mx.array, weight: mx.array, bias: mx.array | None, past: mx.a
     All operands have one dtype.
     """
     channels, taps = weight.shape[0], weight.shape[2]
-    n, length = x.shape[0], x.shape[1 if last else 2]
-    reach, slots = (taps - 1) * dilation, max(window, 1)
+    n, reach, slots = x.shape[0], (taps - 1) * dilation, max(window, 1)
     params = {"T": x.dtype, "C": channels, "TAPS": taps, "DILATION": dilation, "REACH": reach,
               "LAST": int(last), "WINDOW": window, "SILU": int(silu),
               "BIASED": int(bias is not None), "PAST": int(past is not None),
               "THREADS": THREADS}
-    sizes = [mx.reshape(number(s, mx.int32), (1,)) for s in (n, length)]
     one = (n, reach, *x.shape[2:]) if last else (n, channels, reach)
-    given = [x, weight, x if bias is None else bias, x if past is None else past, *sizes]
+    given = [x, weight, x if bias is None else bias, x if past is None else past]
     outputs = x.size + slots * n * channels * reach
     return launch(TEMPLATE, given, params, -(-outputs // THREADS), THREADS,
                   [x.shape, (*(window,) * bool(window), *one)], [x.dtype, x.dtype])

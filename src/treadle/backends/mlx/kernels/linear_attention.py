@@ -14,8 +14,7 @@ from collections.abc import Mapping
 
 import mlx.core as mx
 
-from ..arrays import number
-from .template import Template, launch
+from .template import Template, launch, real
 
 THREADS = 128
 MOST_KEYS = 512
@@ -41,8 +40,8 @@ _BODY = """
   const int first = group % BLOCKS * COLUMNS;
   const int head = group / BLOCKS % H;
   const size_t line = group / BLOCKS / H;
-  const size_t lines = batch[0];
-  const int tokens = length[0];
+  const size_t lines = query_shape[0];
+  const int tokens = query_shape[1];
   const int at = first + column;
   const bool live = at < DV;
   const size_t corner = (line * H + head) * DK * DV + at;
@@ -50,7 +49,7 @@ _BODY = """
   const int q_head = HQ > H ? head * G : head / (H / HQ);
   const int k_head = head / (H / HK);
   const size_t place = size_t(HQ > H ? q_head : head) * DV + at;
-  const float by = scale[0];
+  const float by = FLOAT(SCALE);
   float s[PARTS][4];
   #pragma unroll
   for (int p = 0; p < PARTS; ++p) {
@@ -204,8 +203,7 @@ _BODY = """
   }
 """
 TEMPLATE = Template("treadle_linear_attention",
-                    ("query", "key", "value", "past", "decay", "beta", "scale", "batch",
-                     "length"),
+                    ("query", "key", "value", "past", "decay", "beta"),
                     ("y", "state"), _BODY)
 
 
@@ -242,13 +240,13 @@ def linear_attention(query: mx.array, key: mx.array, value: mx.array, past: mx.a
     params: Mapping[str, object] = {
         "T": query.dtype, "S": kept, "DK": dk, "DV": dv, "HQ": q_heads,
         "HK": key.shape[2] // dk, "H": kv_heads, "G": group, "LANES": lanes,
-        "PARTS": _padded(dk) // (4 * lanes), "CHUNK": max(1, min(16, _ROOM // staged)),
+        "PARTS": _padded(dk) // (4 * lanes),
+        "CHUNK": 1 if t == 1 else max(1, min(16, _ROOM // staged)),
         "DECAY": 0 if decay is None else 1 + by_key, "DELTA": int(beta is not None),
         "SHARED_BETA": int(beta is not None and beta.shape[2] != kv_heads),
-        "PAST": int(past is not None), "WINDOW": window, "THREADS": THREADS}
-    given = [query, key, value, *(query if x is None else x for x in (past, decay, beta)),
-             *(mx.reshape(x, (1,)) for x in (number(scale, mx.float32), number(n, mx.int32),
-                                             number(t, mx.int32)))]
+        "PAST": int(past is not None), "WINDOW": window, "THREADS": THREADS,
+        **real("SCALE", scale)}
+    given = [query, key, value, *(query if x is None else x for x in (past, decay, beta))]
     state = (*(window,) * bool(window), n, kv_heads, dk, dv)
     blocks = -(-dv // (THREADS // lanes))
     return launch(TEMPLATE, given, params, n * kv_heads * blocks, THREADS,

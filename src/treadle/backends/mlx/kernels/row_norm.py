@@ -8,22 +8,36 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from .template import WARP, Template, launch
+from .template import WARP, Template, launch, real
 
 WARPS = 8
 _BODY = """
   const size_t row = size_t($GROUP) * D;
   const int lane = $LANE, warp = $WARP;
   $SHARED float parts[2 * WARPS];
-  float held[EACH];
+  float held[EACH * WIDTH];
   float mean = 0.0f;
+  #pragma unroll
   for (int e = 0; e < EACH; ++e) {
-    const int i = (e * WARPS + warp) * 32 + lane;
-    float v = i < D ? float(x[row + i]) : 0.0f;
-    if (RESIDUAL && i < D) v += float(r[row + i]);
-    if (BIASED && i < D) v += float(bias[i]);
-    held[e] = v;
-    mean += v;
+    const int i = ((e * WARPS + warp) * 32 + lane) * WIDTH;
+    #pragma unroll
+    for (int j = 0; j < WIDTH; ++j) held[e * WIDTH + j] = 0.0f;
+    if (i < D) {
+      float other[WIDTH];
+      load<WIDTH>(x + row + i, held + e * WIDTH);
+      if (RESIDUAL) {
+        load<WIDTH>(r + row + i, other);
+        #pragma unroll
+        for (int j = 0; j < WIDTH; ++j) held[e * WIDTH + j] += other[j];
+      }
+      if (BIASED) {
+        load<WIDTH>(bias + i, other);
+        #pragma unroll
+        for (int j = 0; j < WIDTH; ++j) held[e * WIDTH + j] += other[j];
+      }
+    }
+    #pragma unroll
+    for (int j = 0; j < WIDTH; ++j) mean += held[e * WIDTH + j];
   }
   if (CENTRED) {
     mean = lane_sum(mean);
@@ -36,48 +50,62 @@ _BODY = """
     mean = 0.0f;
   }
   float power = 0.0f;
+  #pragma unroll
   for (int e = 0; e < EACH; ++e) {
-    const int i = (e * WARPS + warp) * 32 + lane;
-    const float d = i < D ? held[e] - mean : 0.0f;
-    power += d * d;
+    const int i = ((e * WARPS + warp) * 32 + lane) * WIDTH;
+    #pragma unroll
+    for (int j = 0; j < WIDTH; ++j) {
+      const float d = i < D ? held[e * WIDTH + j] - mean : 0.0f;
+      power += d * d;
+    }
   }
   power = lane_sum(power);
   if (lane == 0) parts[WARPS + warp] = power;
   $BARRIER;
   power = 0.0f;
   for (int i = 0; i < WARPS; ++i) power += parts[WARPS + i];
-  const float scale = 1.0f / sqrt(power / float(D) + eps[0]);
+  const float scale = 1.0f / sqrt(power / float(D) + FLOAT(EPS));
+  #pragma unroll
   for (int e = 0; e < EACH; ++e) {
-    const int i = (e * WARPS + warp) * 32 + lane;
+    const int i = ((e * WARPS + warp) * 32 + lane) * WIDTH;
     if (i < D) {
-      float v = (held[e] - mean) * scale * float(gamma[i]);
-      if (SHIFTED) v += float(beta[i]);
-      y[row + i] = T(v);
+      float gain[WIDTH], v[WIDTH];
+      load<WIDTH>(gamma + i, gain);
+      #pragma unroll
+      for (int j = 0; j < WIDTH; ++j) v[j] = (held[e * WIDTH + j] - mean) * scale * gain[j];
+      if (SHIFTED) {
+        load<WIDTH>(beta + i, gain);
+        #pragma unroll
+        for (int j = 0; j < WIDTH; ++j) v[j] += gain[j];
+      }
+      store<WIDTH>(y + row + i, v);
       TOTAL
     }
   }
 """
-_INPUTS = ("x", "r", "bias", "gamma", "beta", "eps")
+_INPUTS = ("x", "r", "bias", "gamma", "beta")
 PLAIN = Template("treadle_row_norm", _INPUTS, ("y",), _BODY.replace("      TOTAL\n", ""))
 RESIDUAL = Template("treadle_residual_norm", _INPUTS, ("y", "total"),
-                    _BODY.replace("TOTAL", "total[row + i] = T(held[e]);"))
+                    _BODY.replace("TOTAL", "store<WIDTH>(total + row + i, held + e * WIDTH);"))
 MOST = 16384
 """Elements of a row that its block keeps in registers."""
 
 
-def row_norm(x: mx.array, gamma: mx.array, beta: mx.array | None, eps: mx.array, *, centred: bool,
+def row_norm(x: mx.array, gamma: mx.array, beta: mx.array | None, eps: float, *, centred: bool,
              residual: mx.array | None = None, bias: mx.array | None = None) -> list[mx.array]:
     """The norm of each row of x[.., D] (+ residual + bias), and that sum if there is a residual.
 
-    gamma, beta and bias are [D], eps is f32[1]; D is at most `MOST`.
+    gamma, beta and bias are [D]; D is at most `MOST`.
     """
     d = x.shape[-1]
-    warps = min(WARPS, max(1, d // (4 * WARP)))
-    params = {"T": x.dtype, "D": d, "WARPS": warps, "EACH": -(-d // (warps * WARP)),
-              "CENTRED": int(centred), "RESIDUAL": int(residual is not None),
-              "BIASED": int(bias is not None), "SHIFTED": int(beta is not None)}
+    width = 1 if d % 8 else 8
+    warps = min(WARPS, max(1, d // (max(width, 4) * WARP)))
+    params = {"T": x.dtype, "D": d, "WIDTH": width, "WARPS": warps,
+              "EACH": -(-d // (warps * WARP * width)), "CENTRED": int(centred),
+              "RESIDUAL": int(residual is not None), "BIASED": int(bias is not None),
+              "SHIFTED": int(beta is not None), **real("EPS", eps)}
     given = [x, x if residual is None else residual, gamma if bias is None else bias, gamma,
-             gamma if beta is None else beta, eps]
+             gamma if beta is None else beta]
     template = PLAIN if residual is None else RESIDUAL
     n = len(template.outputs)
     return launch(template, given, params, x.size // d, warps * WARP, [x.shape] * n,

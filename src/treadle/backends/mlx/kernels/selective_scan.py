@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from ..arrays import number
 from .template import Template, launch
 
 THREADS = 128
@@ -29,7 +28,7 @@ _BODY = """
   const int group = $GROUP;
   const int first = group % BLOCKS * WIDTH;
   const size_t line = group / BLOCKS;
-  const int tokens = length[0];
+  const int tokens = x_shape[1];
   const int at = first + channel;
   const bool live = at < C;
   float h[EACH], rate[EACH];
@@ -104,7 +103,7 @@ _BODY = """
     if (live && i < STATES) state[(line * C + at) * STATES + i] = S(h[e]);
   }
 """
-TEMPLATE = Template("treadle_selective_scan", ("x", "dt", "a", "b", "c", "past", "length"),
+TEMPLATE = Template("treadle_selective_scan", ("x", "dt", "a", "b", "c", "past"),
                     ("y", "state"), _BODY)
 
 
@@ -122,14 +121,13 @@ def selective_scan(x: mx.array, dt: mx.array, a: mx.array, b: mx.array, c: mx.ar
 
     x, dt, b and c have one dtype; a channel holds at most `MOST_STATES` numbers.
     """
-    (n, t, channels), states = x.shape, a.shape[1]
+    n, channels, states = x.shape[0], x.shape[2], a.shape[1]
     lanes, kept = _lanes(states), mx.float32 if past is None else past.dtype
     params = {"T": x.dtype, "A": a.dtype, "S": kept, "C": channels, "STATES": states,
               "LANES": lanes, "EACH": -(-states // lanes),
               "CHUNK": max(1, min(16, 2048 // states)), "PAST": int(past is not None),
               "THREADS": THREADS}
-    given = [x, dt, a, b, c, x if past is None else past,
-             mx.reshape(number(t, mx.int32), (1,))]
+    given = [x, dt, a, b, c, x if past is None else past]
     blocks = -(-channels // (THREADS // lanes))
     return launch(TEMPLATE, given, params, n * blocks, THREADS, [x.shape, (n, *a.shape)],
                   [x.dtype, kept])

@@ -2,8 +2,14 @@
 
 A body uses `$LANE`, `$WARP`, `$GROUP`, `$DEVICE`, `$SHARED`, `$BARRIER` and the functions
 `lane_sum(x)`, `part_sum<N>(x)` (over N neighbouring lanes), `pack4(a, b, c, d)`, `as_float(bits)`,
-`load_words<N>(pointer, out)` and `load8(pointer, out)`, which the headers define. MLX adds the
-signature from the names of inputs and outputs and instantiates the template parameters.
+`load_words<N>(pointer, out)`, `load<N>(pointer, out)` and `store<N>(pointer, values)` (N is 1 or
+8), which the headers define. `FLOAT(NAME)` is a number given by `real`. MLX adds the signature from
+the names of inputs and outputs and instantiates the template parameters; a body that says `x_shape`
+gets the sizes of x as an argument.
+
+Numbers that a kernel needs are sizes or template parameters, never arrays: MLX keeps arrays of a
+few bytes in memory that it shares with the host, and on an NVIDIA GPU each group would wait for
+the bus.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import mlx.core as mx
+import numpy as np
 
 from ....errors import DeclarationError
 
@@ -52,14 +59,40 @@ __device__ inline void load_words(const uint32_t* p, uint32_t* out) {
   for (int i = 0; i < N; ++i) out[i] = part.v[i];
 }
 template <typename T>
+struct alignas(16) Part { T v[16 / sizeof(T)]; };
+template <typename T>
 __device__ inline void load8(const T* p, float* out) {
-  struct alignas(16) Part { T v[16 / sizeof(T)]; };
   constexpr int each = 16 / sizeof(T);
   #pragma unroll
   for (int i = 0; i < 8 / each; ++i) {
-    Part part = reinterpret_cast<const Part*>(p)[i];
+    Part<T> part = reinterpret_cast<const Part<T>*>(p)[i];
     #pragma unroll
     for (int j = 0; j < each; ++j) out[i * each + j] = float(part.v[j]);
+  }
+}
+template <int N, typename T>
+__device__ inline void load(const T* p, float* out) {
+  if (N == 8 && reinterpret_cast<uintptr_t>(p) % 16 == 0) {
+    load8(p, out);
+  } else {
+    #pragma unroll
+    for (int i = 0; i < N; ++i) out[i] = float(p[i]);
+  }
+}
+template <int N, typename T>
+__device__ inline void store(T* p, const float* values) {
+  constexpr int each = 16 / sizeof(T);
+  if (N < 8) {
+    #pragma unroll
+    for (int i = 0; i < N; ++i) p[i] = T(values[i]);
+  } else {
+    #pragma unroll
+    for (int i = 0; i < 8 / each; ++i) {
+      Part<T> part;
+      #pragma unroll
+      for (int j = 0; j < each; ++j) part.v[j] = T(values[i * each + j]);
+      reinterpret_cast<Part<T>*>(p)[i] = part;
+    }
   }
 }
 """,
@@ -83,7 +116,18 @@ inline void load8(const device T* p, thread float* out) {
     for (int j = 0; j < 4; ++j) out[i * 4 + j] = float(part[j]);
   }
 }
+template <int N, typename T>
+inline void load(const device T* p, thread float* out) {
+  for (int i = 0; i < N; ++i) out[i] = float(p[i]);
+}
+template <int N, typename T>
+inline void store(device T* p, thread const float* values) {
+  for (int i = 0; i < N; ++i) p[i] = T(values[i]);
+}
 """}
+_COMMON = """
+#define FLOAT(NAME) as_float(uint32_t(NAME) << 16 | uint32_t(NAME##_LOW))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +152,13 @@ class Template:
 
 def header(target: Target) -> str:
     """The functions that bodies may call."""
-    return _HEADERS[target]
+    return _COMMON + _HEADERS[target]
+
+
+def real(name: str, value: float) -> dict[str, object]:
+    """An f32 number as template parameters, which are integers: its bits, high half first."""
+    bits = int(np.float32(value).view(np.uint32))
+    return {name: bits >> 16, f"{name}_LOW": bits & 0xFFFF}
 
 
 def target() -> Target | None:
