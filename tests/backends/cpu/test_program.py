@@ -291,3 +291,29 @@ def test_reshapes_whose_sizes_only_a_binding_tells_are_views() -> None:
     np.testing.assert_allclose(one(exe(x)), np.exp(x.reshape(4, 6)), rtol=1e-6)
     with pytest.raises(RunError, match="reshape"):
         exe(x[:7])
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_copies_and_partial_views_of_parameters_serve_what_follows(freeze: bool) -> None:
+    """A view that needs a copy is made with the parameters; one of run-time size in each run."""
+    from treadle.ir.graph import Builder
+    from treadle.ir.types import parse_type
+    from treadle.runtime.model import Built, Model
+
+    with Builder("g") as b:
+        x = b.input("x", parse_type("f32[n,4]"))
+        s = b.input("s", parse_type("f32[4,2]"), param=True)
+        wide = reshape(expand(unsqueeze(s, axes=(2,)), shape=(4, 2, 2)), shape=(4, 4))
+        rows = slice_(s, starts=(0,), ends=(x.shape[0],), steps=(1,), axes=(0,))
+        graph = b.finish([matmul(x, exp(wide)), sum_(exp(rows), axes=(0,))])
+    held = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    exe = Model("g", Built(graph, {"s": held})).compile("cpu", freeze=freeze)
+    for scale in (1.0, 0.5)[:1 if freeze else 2]:
+        if not freeze:
+            exe.set_param("s", held * np.float32(scale))
+        for n in (1, 3, 9):
+            a = np.ones((n, 4), np.float32)
+            e = np.exp(held * scale)
+            product, total = exe(a).values()
+            np.testing.assert_allclose(product, a @ np.repeat(e, 2, 1), rtol=1e-5)
+            np.testing.assert_allclose(total, e[:n].sum(0), rtol=1e-5)

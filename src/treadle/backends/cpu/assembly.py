@@ -179,9 +179,7 @@ class Assembler:
     def _node(self, node: Node) -> None:
         stage = self.stages[-1]
         if self._prepares(node):
-            self.prepared.append(node)
-            self.fixed.update(node.outputs)
-            self.views.update({v: whole(v) for v in node.outputs})
+            self._prepared(node)
         elif is_leaf(node):
             self._leaf(node, stage)
         elif is_view(node):
@@ -199,9 +197,13 @@ class Assembler:
         inputs = [v for v in node.inputs if v in self.fixed or v.producer not in self.constants]
         if not inputs or node.regions or is_view(node) or node.reads():
             return False
-        known = all(v in self.fixed and v.dtype.sort != "block" for v in inputs)
-        sizes = [v.type.nbytes() for v in node.outputs]
-        return known and all(isinstance(n, int) and n <= PREPARED for n in sizes)
+        return _fits(node) and all(v in self.fixed and v.dtype.sort != "block" for v in inputs)
+
+    def _prepared(self, node: Node) -> None:
+        """Have a node computed once, whenever parameters are set."""
+        self.prepared.append(node)
+        self.fixed.update(node.outputs)
+        self.views.update({v: whole(v) for v in node.outputs})
 
     def nodes(self, nodes: Sequence[Node]) -> list[NativeStep] | None:
         """The steps of a body on views that are set; None if the host has to run one.
@@ -233,9 +235,14 @@ class Assembler:
 
     def _view(self, node: Node, stage: Stage) -> None:
         source = self.views[node.inputs[0]]
-        stage.views.append(node)
         found = follow(node, source)
+        fixed = node.inputs[0] in self.fixed and not node.reads()
+        if found is None and fixed and _fits(node):
+            self._prepared(node)
+            return
+        stage.views.append(node)
         if found is None:
+            fixed = False
             moved = whole(Value(node.inputs[0].type, node.inputs[0].name))
             self._add(node, [copy(source, moved)])
             found = follow(node, moved)
@@ -243,7 +250,7 @@ class Assembler:
         if not certain(node):
             stage.checks.append(node)
         self.views.update(zip(node.outputs, found, strict=True))
-        if node.inputs[0] in self.fixed and not node.reads():
+        if fixed and _static(node):
             self.fixed.update(node.outputs)
 
     def compute(self, node: Node, stage: Stage) -> None:
@@ -277,6 +284,16 @@ def _written(kernels: Sequence[Lowered]) -> Module:
     module = Module(host())
     export(module, [lowered.emit(module, f"k{i}") for i, lowered in enumerate(kernels)])
     return module
+
+
+def _static(node: Node) -> bool:
+    """Whether the sizes of a node's results are the same in every run."""
+    return all(isinstance(v.type.nbytes(), int) for v in node.outputs)
+
+
+def _fits(node: Node) -> bool:
+    """Whether a node's results may be kept beside the parameters."""
+    return all(isinstance(n := v.type.nbytes(), int) and n <= PREPARED for v in node.outputs)
 
 
 from .scans import scan_natively  # noqa: E402 - it builds what is declared above
