@@ -11,7 +11,7 @@ import pytest
 from tests import source
 
 LAYERS = (
-    ("errors",),
+    ("errors", "files"),
     ("config",),
     ("ir",),
     ("declare",),

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ..config import Config
 from ..declare.opdef import infer
 from ..errors import ConfigError, VerifyError
+from ..files import write_text
 from ..ir.graph import Graph
 from ..ir.printer import print_graph
 from ..ir.verify import verify
@@ -153,7 +154,7 @@ class Pipeline:
         if self.dump is not None and changed:
             self.dump.mkdir(parents=True, exist_ok=True)
             file = self.dump / f"{len(done.records):02d}_{step.name}.ir"
-            file.write_text(print_graph(graph, locs=True), "utf-8")
+            write_text(file, print_graph(graph, locs=True))
         done.records.append(record)
         if self.observe is not None:
             self.observe(record, graph)

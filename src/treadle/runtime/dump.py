@@ -11,9 +11,11 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 
 from ..backends.base import Buffer, Data, Program
+from ..backends.compare import compare
 from ..declare.arrays import Array, Encoded, np_dtype
 from ..declare.evaluate import Binding, Watch
 from ..errors import BindingError, ConfigError
+from ..files import replacing, write_text
 from ..ir.dims import evaluate, symbols
 from ..ir.graph import Graph, Value
 from ..ir.parser import parse_graph
@@ -64,9 +66,9 @@ def new_folder(root: Path, source: str) -> Path:
 def dumped(folder: Path, program: Program, params: Mapping[str, Data]) -> Program:
     """Write what is known of a program; what is given back also writes its first run's inputs."""
     graph = program.graph
-    (folder / "graph.ir").write_text(print_graph(graph, locs=True) + "\n", "utf-8")
+    write_text(folder / "graph.ir", print_graph(graph, locs=True) + "\n")
     save(folder / "params.npz", graph.params, [params[v.name] for v in graph.params])
-    (folder / "reproduce.py").write_text(SCRIPT, "utf-8")
+    write_text(folder / "reproduce.py", SCRIPT)
     if isinstance(program, Dumping):
         program.dump(folder)
     return cast(Program, Recording(program, folder))
@@ -105,7 +107,8 @@ def save(path: Path, values: Sequence[Value], arrays: Sequence[Data]) -> None:
         elif v.dtype.sort != "host":
             found[f"data{i}"] = np.frombuffer(np.ascontiguousarray(a).tobytes(), np.uint8)
             found[f"shape{i}"] = np.array(a.shape, np.int64)
-    np.savez(path, **found)
+    with replacing(path) as made:
+        np.savez(made, **found)
 
 
 def restore(path: Path, values: Sequence[Value]) -> list[Data]:
@@ -142,7 +145,7 @@ def rerun(folder: Path, words: Sequence[str]) -> int:
         else _random(graph, {k: int(n) for k, n in sizes.items()})
     as_it_is = Pipeline(phases=())
     found, wanted = (model.compile(d, pipeline=as_it_is)(*inputs) for d in (device, "reference"))
-    same = [_report(name, found[name], wanted[name]) for name in wanted]
+    same = [compare(name, found[name], wanted[name]) for name in wanted]
     return 0 if all(same) else 1
 
 
@@ -155,20 +158,3 @@ def _random(graph: Graph, sizes: Mapping[str, int]) -> list[Array]:
         made = rng.normal(size=shape) if v.dtype.sort == "float" else np.zeros(shape)
         out.append(np.asarray(made).astype(np_dtype(v.dtype)))
     return out
-
-
-def _report(name: str, a: object, b: object) -> bool:
-    """Print how two outputs compare: |a-b| <= 1e-5 + 1e-4 max(|b|, mean|b|) for numbers."""
-    if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray) or a.dtype == object:
-        print(f"{name}: not compared")
-        return True
-    if a.shape != b.shape:
-        print(f"{name}: shapes {a.shape} and {b.shape}")
-        return False
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    x, y = a.astype(wide), b.astype(wide)
-    limit = 1e-5 + 1e-4 * np.maximum(np.abs(y), np.abs(y).mean() if y.size else 0.0)
-    apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
-    same = bool((apart <= limit).all())
-    print(f"{name}: {'agrees' if same else 'DIFFERS'}, by up to {np.max(apart, initial=0.0):.3g}")
-    return same

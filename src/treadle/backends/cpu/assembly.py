@@ -24,7 +24,7 @@ from ...ir.types import axis_of
 from ...memory.views import View, certain, follow, whole
 from ...passes.base import Legaliser
 from .claims import is_leaf, is_view, lower, writes_anywhere
-from .lowered import Lowered
+from .lowered import Lowered, kernel_name
 from .pointwise import copy
 from .pointwise import part as part_of
 
@@ -108,7 +108,7 @@ class Assembled:
 
     def text(self) -> str:
         """The LLVM IR of all kernels, written again."""
-        return _written(self.emitted).text()
+        return written(list(enumerate(self.emitted))).text()
 
 
 class Assembler:
@@ -170,10 +170,11 @@ class Assembler:
             programs += self.known.programs
             table.update(zip([k.key for k in self.known.emitted], self.known.addresses,
                              strict=True))
-        if fresh := [k for k in self.emitted if k.key not in table]:
-            program = build(_written(fresh).text(), host(), default_cache())
+        if fresh := [(i, k) for i, k in enumerate(self.emitted) if k.key not in table]:
+            program = build(written(fresh).text(), host(), default_cache())
             programs.append(program)
-            table.update(zip([k.key for k in fresh], addresses(program, len(fresh)), strict=True))
+            table.update(zip([k.key for _, k in fresh], addresses(program, len(fresh)),
+                             strict=True))
         return programs, [table[k.key] for k in self.emitted]
 
     def _node(self, node: Node) -> None:
@@ -280,9 +281,10 @@ class Assembler:
         return NativeStep(node, lowered, number)
 
 
-def _written(kernels: Sequence[Lowered]) -> Module:
+def written(kernels: Sequence[tuple[int, Lowered]]) -> Module:
+    """A module of kernels, named by their numbers and what they are."""
     module = Module(host())
-    export(module, [lowered.emit(module, f"k{i}") for i, lowered in enumerate(kernels)])
+    export(module, [low.emit(module, kernel_name(i, low)) for i, low in kernels])
     return module
 
 

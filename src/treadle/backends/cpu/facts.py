@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING
 from ...ir.graph import Node, Value
 from ..base import Fact
 from .assembly import HostStep
-from .lowered import Lowered
+from .lowered import kernel_name
 
 if TYPE_CHECKING:
     from .plan import Planner
     from .program import CpuProgram
-
-
-def family(lowered: Lowered) -> str:
-    """What kind of kernel it is: the word that its key begins with; `loops` for loop IR."""
-    word = lowered.key.replace("(", " ").split()[0].lower()
-    return "loops" if word == "kernel" else word
 
 
 def facts(program: CpuProgram) -> dict[Node, Fact]:
@@ -27,7 +21,7 @@ def facts(program: CpuProgram) -> dict[Node, Fact]:
     for stage in program.whole.stages:
         for step in stage.steps:
             if not isinstance(step, HostStep):
-                names = [f"k{c.kernel} {family(c.lowered)}" for c in step.calls()]
+                names = [kernel_name(c.kernel, c.lowered) for c in step.calls()]
                 kernels.setdefault(step.node, []).extend(dict.fromkeys(names))
     prepared = set(program.whole.prepared)
     places = Places(program)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -63,6 +64,15 @@ class Lowered:
         """The bases that are read."""
         found = [w.base for w in self.words if isinstance(w, View)]
         return [b for b in dict.fromkeys(found) if b not in self.writes]
+
+
+def kernel_name(number: int, lowered: Lowered) -> str:
+    """A kernel's name in code, `explain()` and dumped files: its number, and what it is.
+
+    That is the word its key begins with; `loops` for loop IR.
+    """
+    word = (re.match(r"\w+", lowered.key) or [""])[0].lower()
+    return f"k{number}_{'loops' if word == 'kernel' else word}"
 
 
 def machine() -> Machine:
