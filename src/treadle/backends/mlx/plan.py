@@ -21,6 +21,7 @@ from ...rewrite.constants import array_value
 from .arrays import holds, to_mlx
 from .claims import is_leaf, lowering, refusal
 from .images import images
+from .kernels.template import Launch
 from .lowering import Join, Lowering, Pack
 
 How: TypeAlias = Literal["leaf", "native", "host"]
@@ -33,14 +34,15 @@ Packed: TypeAlias = "tuple[tuple[Value, ...], Pack | Join]"
 class Step:
     """One node, how it runs, and the values that nothing reads after it."""
 
-    __slots__ = ("dead", "how", "images", "inner", "joined", "joint", "lowering", "node", "op",
-                 "packed", "reads", "split")
+    __slots__ = ("dead", "how", "images", "inner", "joined", "joint", "launches", "lowering",
+                 "node", "op", "packed", "reads", "split")
 
     def __init__(self, node: Node, how: How, reads: tuple[str, ...], dead: tuple[Value, ...]
                  ) -> None:
         self.node, self.how, self.reads, self.dead = node, how, reads, dead
         self.op = REGISTRY[node.op]
         self.inner = interpreter.Step(node)
+        self.launches: tuple[Launch, ...] = ()
         self.lowering = cast(Lowering, lowering(node)) if how == "native" else None
         self.split = len(node.inputs) - len(node.keys)
         self.images = how == "native" and images(node, self.op.kind == "elementwise")

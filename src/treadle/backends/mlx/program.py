@@ -6,18 +6,20 @@ import copy
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
 
 from ...declare.arrays import Array, Encoded
 from ...declare.evaluate import Binding, Watch
-from ...ir.graph import Graph, Value
+from ...ir.graph import Graph, Node, Value
 from ...rewrite.constants import array_value
-from ..base import Data
+from ..base import Data, Fact
 from .arrays import HELD, holds, to_mlx, to_numpy
 from .claims import blockers
 from .device import uncompiled
+from .facts import dump, facts
 from .lowering import Fault, Form, Pack, Untraceable
 from .owner import owner
 from .plan import Leaves, Packed, Plans
@@ -76,6 +78,14 @@ class MlxProgram:
     def storage(self) -> MlxStorage:
         """MLX arrays as storage."""
         return MlxStorage()
+
+    def facts(self) -> Mapping[Node, Fact]:
+        """The kernels of native nodes."""
+        return facts(self.plans)
+
+    def dump(self, folder: Path) -> None:
+        """Write the text of kernels of our own, once they were launched."""
+        dump(self.plans, folder)
 
     # Parameters
 

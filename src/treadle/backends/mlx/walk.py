@@ -16,6 +16,7 @@ from ...errors import OperatorError, RunError, TreadleError
 from ...ir.graph import Graph, Node, Value
 from .arrays import to_mlx, to_numpy
 from .images import ALWAYS, KERNELS
+from .kernels.template import launched
 from .layout import first, spread
 from .lowering import Fault, Form, Kernel, Pack, Untraceable, fault_of, where
 from .plan import Leaves, Packed, Plans, Step, empty_like
@@ -193,7 +194,10 @@ class Run:
               ) -> list[mx.array]:
         split, call = step.split, StepCall(self, step, frame)
         named = dict(zip(step.node.keys, arrays[split:], strict=True))
+        launched.clear()
         out = kernel(call, *step.op.group(arrays[:split]), **named, **step.attrs(frame.binding))
+        if launched:
+            step.launches = tuple(launched)
         many = list(out) if isinstance(out, list | tuple) else [cast(mx.array, out)]
         if self.eager:
             self.evaluate(many)

@@ -15,6 +15,7 @@ the bus.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -150,6 +151,35 @@ class Template:
         return re.sub(r"\$([A-Z]+)", word, self.body)
 
 
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A kernel as it was launched: for `explain()` and dumps."""
+
+    template: Template
+    target: Target
+    params: tuple[tuple[str, object], ...]
+    groups: int
+    threads: int
+
+    def __str__(self) -> str:
+        named = ", ".join([f"{name}={value}" for name, value in self.params])
+        return f"{self.groups} groups of {self.threads} threads, {named}"
+
+
+launched: deque[Launch] = deque(maxlen=64)
+"""The latest launches since whoever runs steps cleared it; only MLX's owner launches any."""
+
+
+def source(launches: Sequence[Launch]) -> str:
+    """The text of one template as it was launched, each way of launching in a comment."""
+    first = launches[0]
+    ways = "".join(f"// {one}\n" for one in dict.fromkeys(map(str, launches)))
+    given = ", ".join(first.template.inputs)
+    made = ", ".join(first.template.outputs)
+    return (f"// {first.template.name}: {given} -> {made}\n{ways}{header(first.target)}\n"
+            f"// the body; MLX adds the signature\n{first.template.render(first.target)}")
+
+
 def header(target: Target) -> str:
     """The functions that bodies may call."""
     return _COMMON + _HEADERS[target]
@@ -183,6 +213,7 @@ def launch(template: Template, inputs: Sequence[mx.array], params: Mapping[str, 
     """Outputs of `groups` blocks of `threads`, on the GPU that is here."""
     found = target()
     assert found is not None, "only called where there is a GPU"
+    launched.append(Launch(template, found, tuple(params.items()), groups, threads))
     return build(template, found)(
         inputs=list(inputs), template=list(params.items()), grid=(groups * threads, 1, 1),
         threadgroup=(threads, 1, 1), output_shapes=[tuple(s) for s in shapes],
