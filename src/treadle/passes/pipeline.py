@@ -24,6 +24,7 @@ from .decompose import Decompose
 from .dedupe_params import DedupeParams
 from .fold_affine import FoldAffine
 from .fuse import Fuse
+from .join_products import JoinProducts
 from .open_resize import OpenResize
 from .raise_activation import RaiseActivation
 from .raise_attention import RaiseAttention
@@ -39,11 +40,12 @@ from .widen import Widen
 PASSES: dict[str, type[Pass]] = {p.name: p for p in (
     DedupeParams, ShapeFold, ConstantFold, Algebraic, CommonSubexpressions, DeadCode,
     RaiseActivation, RaiseSoftmax, RaiseLayerNorm, RaiseRmsNorm, RaiseRope,
-    RaiseAttention, RaiseSwiglu, RaiseResidualNorm, FoldAffine, Decompose, Widen, OpenResize, Fuse)}
+    RaiseAttention, RaiseSwiglu, RaiseResidualNorm, JoinProducts, FoldAffine, Decompose, Widen,
+    OpenResize, Fuse)}
 """Every pass by name."""
 SIMPLIFY = ("shape_fold", "constant_fold", "algebraic", "cse", "dce")
 RAISE = ("raise_activation", "raise_softmax", "raise_layer_norm", "raise_rms_norm",
-         "raise_rope", "raise_attention", "raise_swiglu", "raise_residual_norm")
+         "raise_rope", "raise_attention", "raise_swiglu", "raise_residual_norm", "join_products")
 WEIGHTS = ("fold_affine", "constant_fold", "dce")
 ROUNDS = 4
 """Most times a phase repeats; each round feeds the next one's folding."""

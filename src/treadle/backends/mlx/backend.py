@@ -61,6 +61,12 @@ class Mlx:
         found = self.claim(node)
         return "" if found.how == "native" else found.reason
 
+    def joins(self, node: Node) -> bool:
+        """Whether a product may become part of a wider one: on a GPU each launch costs."""
+        from .arrays import on_gpu
+
+        return on_gpu() and not self.declines(node)
+
     def compile(self, graph: Graph, params: Mapping[str, Data]) -> MlxProgram:
         """A program for a graph."""
         from .device import usual_mode
