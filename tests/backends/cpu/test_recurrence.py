@@ -125,9 +125,22 @@ def test_linear_attention_of_any_length_by_one_program(name: str) -> None:
         close(run(program, operands), answer(operands, **attrs))
 
 
+@pytest.mark.parametrize(("tokens", "known"), [(700, True), (700, False), (4500, False)])
+@pytest.mark.parametrize("past", [True, False])
+def test_spans_hand_the_state_on(tokens: int, known: bool, past: bool) -> None:
+    """Prompts that kernels take in several spans, which differ with what is known of T."""
+    shape: dict[str, Any] = {"heads": (2, 1, 2), "dk": 8, "dv": 16, "decay": 2, "beta": 2,
+                             "past": past, "n": 1 + known}
+    attrs = {"rule": "gated_delta", "q_heads": 2, "kv_heads": 2}
+    operands = attention(tokens, **shape)
+    time = {n: 1 for n in operands if n != "past" and not known}
+    program = compiled(linear_attention, operands, 3, time=time, **attrs)
+    close(run(program, operands), answer(operands, **attrs))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_thread_counts_give_the_same_bits(dtype: Any) -> None:
-    operands = attention(200, (4, 2, 4), 16, 140, 4, 4, dtype=dtype)
+    operands = attention(300, (4, 2, 4), 16, 140, 4, 4, dtype=dtype)
     attrs = {"rule": "gated_delta", "q_heads": 4, "kv_heads": 4}
     runs = [run(compiled(linear_attention, operands, 3, threads, **attrs), operands)
             for threads in (1, 2, 4)]
@@ -319,7 +332,7 @@ STATEFUL: dict[str, tuple[Any, int, Any]] = {
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-@pytest.mark.parametrize("tokens", [1, 2, 300])
+@pytest.mark.parametrize("tokens", [1, 2, 600])
 def test_states_are_replaced_where_they_lie(name: str, tokens: int) -> None:
     op, positional, given = STATEFUL[name]
     attrs: dict[str, Any] = {"linear attention": {"q_heads": 2, "kv_heads": 2},

@@ -239,10 +239,11 @@ class Instructions:
         self.line(f"call void @{name}({a.type} {a.name}, {pointers.type} {pointers.name}, "
                   f"i32 {a.type.size}, {mask.type} {mask.name})")
 
-    def prefetch(self, pointer: Value, locality: int = 3) -> None:
-        """Ask for the cache line of an address that is read soon; never faults."""
+    def prefetch(self, pointer: Value, locality: int = 3, *, write: bool = False) -> None:
+        """Ask for the cache line of an address that is read or written soon; never faults."""
         self.declare("llvm.prefetch.p0", VOID, ["ptr", "i32", "i32", "i32"])
-        self.line(f"call void @llvm.prefetch.p0(ptr {pointer.name}, i32 0, i32 {locality}, i32 1)")
+        self.line(f"call void @llvm.prefetch.p0(ptr {pointer.name}, i32 {int(write)}, "
+                  f"i32 {locality}, i32 1)")
 
     def copy(self, target: Value, source: Value, count: Index) -> None:
         """Copy `count` bytes between places that do not overlap."""

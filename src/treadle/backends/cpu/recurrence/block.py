@@ -47,26 +47,15 @@ class Block:
                 pointer, line = source[name]
                 for g in range(spec.group if name == "q" else 1):
                     row = f.address(pointer, t.index * line + g * spec.dk, spec.element)
-                    if whole:
-                        self._ask(row, line, spec.dk)
                     to = t.index * self.depth + g * self.chunk * self.depth
                     self._row(row, f.address(self.at[name], to, F32),
                               spec.scale if name == "q" else 1.0)
             pointer, line = source["v"]
             row = f.address(pointer, t.index * line, spec.element)
-            if whole:
-                self._ask(row, line, self.cut.width)
             self._values(row, f.address(self.at["v"], t.index * self.cut.width, F32), left)
         if whole:
             self._pad(n)
         self._gates(source, n)
-
-    def _ask(self, row: Value, line: Value, count: int) -> None:
-        """Prefetch the token that stands here in the next block."""
-        f, kind = self.f, self.spec.element
-        later = f.address(row, line * self.chunk, kind)
-        with f.loop(0, count, 64 // kind.size) as at:
-            f.prefetch(f.address(later, at.index, kind), 2)
 
     def _pad(self, n: Value) -> None:
         f, spec = self.f, self.spec

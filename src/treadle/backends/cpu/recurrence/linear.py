@@ -2,16 +2,18 @@
 
 Long runs go chunk by chunk as products (see `block`); a few tokens, and those whose states a window
 keeps, go one by one. The state of a unit stays in scratch memory as f32 and is rounded when the
-last block is done.
+last block is done. A call takes a span of the tokens; a later one goes on from the state that it
+wrote.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ....codegen.llvm.kernel import Kernel
 from ....codegen.llvm.text import F32, I64, PTR, Function, Module, Value
 from . import step
+from .ahead import Rows, ask
 from .block import Block
 from .spec import Cut, Linear
 from .tiles import Product, Update
@@ -19,8 +21,12 @@ from .vectors import load, store
 
 
 def words(spec: Linear) -> list[str]:
-    """The kernel's words: addresses, then N, T, and strides of batch and token by operand."""
-    return [*spec.operands, *["past"] * spec.past, "y", "state", "n", "t",
+    """The kernel's words: addresses, N, T, the call's span, and strides by operand.
+
+    A span goes from the token `low` to the one before `high`. The strides are those of batch and
+    token.
+    """
+    return [*spec.operands, *["past"] * spec.past, "y", "state", "n", "t", "low", "high",
             *(f"{name}_{axis}" for name in spec.operands for axis in ("batch", "token"))]
 
 
@@ -49,7 +55,9 @@ class _Emitter:
     def run(self) -> None:
         """All units of the chunk."""
         f, spec, cut = self.f, self.spec, self.cut
-        low, high = self.kernel.share(self.kernel["n"] * (spec.heads * cut.blocks))
+        idle = f.compare("ge", self.kernel["low"], f.maximum(self.kernel["high"], 1))
+        units = self.kernel["n"] * (spec.heads * cut.blocks)
+        low, high = self.kernel.share(f.select(idle, 0, units))
         with f.loop(low, high) as unit:
             rest = f.binary("udiv", unit.index, cut.blocks)
             self.column = f.binary("urem", unit.index, cut.blocks) * cut.width
@@ -77,7 +85,7 @@ class _Emitter:
         """One token, on the state where it lies."""
         f, spec, at = self.f, self.spec, self.at
         first = f.constant(I64, 0)
-        self._stage(first, f.constant(I64, 1), whole=False)
+        self.block.stage(self._sources(first), f.constant(I64, 1), self.left, whole=False)
         self.block.alone(f.constant(I64, 1))
         call = step.step_function(self.module, spec, self.cut)
         keys = at["k" if spec.decay == "none" else "turned"]
@@ -90,20 +98,22 @@ class _Emitter:
 
     def _run(self) -> None:
         f, chunk = self.f, self.cut.chunk
-        long = f.maximum(self.tokens - self.spec.window, 0)
+        low, high = self.kernel["low"], self.kernel["high"]
+        long = f.maximum(high - low - self.spec.window, 0)
         rest = f.binary("urem", long, chunk)
-        long = f.select(f.compare("gt", rest, chunk // 4), long, long - rest)
+        long = low + f.select(f.compare("gt", rest, chunk // 4), long, long - rest)
         self._clear_window()
         self._read()
-        with f.loop(0, long, chunk) as first:
+        with f.loop(low, long, chunk) as first:
             self._chunk(first.index, f.minimum(long - first.index, chunk))
-        with f.loop(long, self.tokens, chunk) as first:
-            self._singles(first.index, f.minimum(self.tokens - first.index, chunk))
+        with f.loop(long, high, chunk) as first:
+            self._singles(first.index, f.minimum(high - first.index, chunk))
         self._write(max(self.spec.window, 1) - 1)
 
     # Operands and states in memory
 
-    def _stage(self, first: Value, n: Value, *, whole: bool) -> None:
+    def _sources(self, first: Value) -> dict[str, tuple[Value, Value]]:
+        """Where each operand's row of the token `first` lies, and the distance of tokens."""
         f, spec = self.f, self.spec
         heads = {"k": self._shared(spec.k_heads), "v": self.head, "g": self.head,
                  "q": (self.head * spec.group if spec.q_heads >= spec.heads
@@ -118,19 +128,38 @@ class _Emitter:
                       + heads[name] * widths[name])
             offset = offset + self.column if name == "v" else offset
             source[name] = f.address(self.kernel[name], offset, spec.element), line
-        self.block.stage(source, n, self.left, whole=whole)
+        return source
 
     def _shared(self, heads: int) -> Value:
         """The one of `heads` that this state reads."""
         return self.f.binary("udiv", self.head, self.spec.heads // heads)
 
-    def _results(self, first: Value, n: Value) -> None:
+    def _target(self, first: Value) -> tuple[Value, int]:
+        """Where the result of the token `first` lies, and the distance of tokens."""
         spec = self.spec
         line = spec.out_heads * spec.dv
         at = ((self.batch * self.tokens + first) * line
               + self.head * (spec.group * spec.dv) + self.column)
-        self.block.results(self.f.address(self.kernel["y"], at, spec.element), line, n,
-                           self.left)
+        return self.f.address(self.kernel["y"], at, spec.element), line
+
+    def _results(self, first: Value, n: Value) -> None:
+        self.block.results(*self._target(first), n, self.left)
+
+    def _ahead(self, source: Mapping[str, tuple[Value, Value]], first: Value) -> list[Rows]:
+        """The operands of the next chunk, or of the next unit's first, and this chunk's results."""
+        f, spec, cut, size = self.f, self.spec, self.cut, self.spec.element.size
+        shared = cut.blocks > 1
+        widths = {"q": (spec.dk * spec.group, shared or spec.q_heads < spec.heads),
+                  "k": (spec.dk, shared or spec.k_heads < spec.heads), "v": (cut.width, False)}
+        last = f.compare("ge", first + cut.chunk, self.kernel["high"])
+        rows = list[Rows]()
+        for name, (width, same) in widths.items():
+            pointer, line = source[name]
+            unit = (self.kernel["low"] - first) * line + (0 if same else width)
+            later = f.address(pointer, f.select(last, unit, line * cut.chunk), spec.element)
+            rows.append(Rows(later, line * size, width * size))
+        y, line = self._target(first)
+        return [*rows, Rows(y, f.constant(I64, line * size), cut.width * size, written=True)]
 
     def _state(self, name: str, slot: Value | int) -> Value:
         """The first of this unit's elements in a state tensor."""
@@ -153,16 +182,20 @@ class _Emitter:
                 body(f.address(place, at, F32), f.address(row, at, spec.state), mask)
 
     def _read(self) -> None:
-        """The past, or zeros, into scratch memory."""
+        """The state so far, or zeros, into scratch memory."""
         f, spec, cut = self.f, self.spec, self.cut
-        if not spec.past:
-            f.fill(self.at["state"], 0, 4 * cut.slabs * cut.depth * cut.columns)
-            return
 
         def move(place: Value, source: Value, mask: Value | None) -> None:
             f.store(load(f, spec.state, cut.lanes, source, 0, mask), place)
 
-        self._vectors(self._state("past", max(spec.window, 1) - 1), move)
+        if spec.past:
+            self._vectors(self._state("past", max(spec.window, 1) - 1), move)
+            return
+        begins = f.compare("eq", self.kernel["low"], 0)
+        with f.when(begins):
+            f.fill(self.at["state"], 0, 4 * cut.slabs * cut.depth * cut.columns)
+        with f.when(~begins):
+            self._vectors(self._state("state", 0), move)
 
     def _write(self, slot: int) -> None:
         f, spec, kind = self.f, self.spec, F32.vector(self.cut.lanes)
@@ -207,9 +240,10 @@ class _Emitter:
 
     def _chunk(self, first: Value, n: Value) -> None:
         f, spec, cut, at, tiles = self.f, self.spec, self.cut, self.at, self.block.tiles
-        self._stage(first, n, whole=True)
+        source = self._sources(first)
+        self.block.stage(source, n, self.left, whole=True)
         self.block.relate()
-        rows = cut.chunk * spec.group
+        rows, ahead = cut.chunk * spec.group, self._ahead(source, first)
         with f.loop(0, cut.slabs) as s:
             state, v, y = self._slab(s.index)
             if spec.delta:
@@ -221,13 +255,15 @@ class _Emitter:
             tiles.triangle(cut.chunk, spec.group, cut.width, at["scores"], v, y)
             by_key = spec.decay == "key"
             step, line = (1, cut.depth) if by_key else (cut.chunk, 1)
-            tiles.update(Update(cut.chunk, step, line, cut.width, spec.decay), spec.dk, state,
-                         at["turned"], v, at["kept"])
+            update = Update(cut.chunk, step, line, cut.width, spec.decay)
+            parts = tiles.parts(update, spec.dk)
+            tiles.update(update, spec.dk, state, at["turned"], v, at["kept"], lambda part: ask(
+                f, ahead, cut.chunk, s.index * parts + part, cut.slabs * parts))
         self._results(first, n)
 
     def _singles(self, first: Value, n: Value) -> None:
         f, spec = self.f, self.spec
-        self._stage(first, n, whole=False)
+        self.block.stage(self._sources(first), n, self.left, whole=False)
         self.block.alone(n)
         with f.loop(0, self.cut.slabs) as s:
             state, v, y = self._slab(s.index)

@@ -14,12 +14,12 @@ from ....ir.graph import Node
 from ....ir.types import count
 from ....memory.views import View, reshape
 from ..convolution.geometry import copied
-from ..lowered import Lowered, Word
+from ..lowered import Binding, Lowered, Word
 from . import causal, selective
 from .causal import Causal, emit_causal
 from .linear import emit_linear
 from .selective import Selective, emit_selective
-from .spec import Linear, chunks_for, scratch_bytes
+from .spec import Linear, chunks_for, scratch_bytes, spans
 
 _FARTHEST = 1 << 16
 """Positions of history that scratch memory holds."""
@@ -67,7 +67,7 @@ def number(size: Size, what: str) -> int:
 
 
 def linear_attention(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
-    """One kernel, after copies of operands that do not lie row by row."""
+    """A kernel for each span, after copies of operands that do not lie row by row."""
     before = list[Lowered]()
     named = dict(zip(node.keys, ins[3:], strict=True))
     q, k, v = (by_rows(x, before) for x in ins[:3])
@@ -85,14 +85,26 @@ def linear_attention(node: Node, ins: Sequence[View], outs: Sequence[View]) -> l
         raise Declined("outputs that do not lie row by row")
     n, t = q.shape[:2]
     strides = [s for name in spec.operands for s in operands[name].strides[:2]]
-    read: list[Word] = [*(operands[name] for name in spec.operands),
-                        *([past] if past is not None else [])]
-    target = host()
-    return [*before, Lowered(
+    return [*before, *[_span(spec, [operands[name] for name in spec.operands],
+                             state if at and past is not None else past, (y, state),
+                             (n, t, low, high, *strides))
+                       for at, (low, high) in enumerate(spans(spec, t))]]
+
+
+def _span(spec: Linear, read: Sequence[View], past: View | None, made: tuple[View, View],
+          sizes: tuple[Size, ...]) -> Lowered:
+    """One call; it ends at once where no tokens are left for it and it is not the first."""
+    n, _, low, high, *_ = sizes
+    target, (y, state) = host(), made
+
+    def chunks(b: Binding) -> int:
+        tokens = evaluate(high - low, b)
+        return chunks_for(spec, target, evaluate(n, b), tokens) if tokens or low == 0 else 1
+
+    return Lowered(
         f"linear attention {spec}", lambda module, name: emit_linear(module, spec, name),
-        (*read, y, state, n, t, *strides), (y.base, state.base),
-        lambda b: chunks_for(spec, target, evaluate(n, b), evaluate(t, b)),
-        lambda _: scratch_bytes(spec, target), reuse=in_place([(state, past)]))]
+        (*read, *([past] if past is not None else []), y, state, *sizes), (y.base, state.base),
+        chunks, lambda _: scratch_bytes(spec, target), reuse=in_place([(state, past)]))
 
 
 def _spec(node: Node, q: View, k: View, v: View, past: View | None, gates: dict[str, View]

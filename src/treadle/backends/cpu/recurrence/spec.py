@@ -12,12 +12,17 @@ from typing import Literal
 
 from ....codegen.llvm.target import Target
 from ....codegen.llvm.text import F32, Type
+from ....ir.dims import Size, cdiv, dmin, evaluate
 
 VECTORS = 2
 """Vectors of a slab."""
 _WIDEST = 128
 """Most columns of a unit: more would leave cores without work, fewer repeat what columns share."""
 _CHUNK_WORK, _MOST_CHUNKS = 1 << 17, 256
+_SPAN = 256
+"""Fewest tokens of a span: the state costs as much memory traffic as 128 tokens."""
+_MOST_SPANS, _MOST_UNKNOWN = 64, 16
+"""Most spans of a known number of tokens, and of one that a run brings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,21 @@ class Cut:
 def scratch_bytes(spec: Linear, target: Target) -> int:
     """Scratch memory of a lane."""
     return 4 * Cut(spec, target).size + 64
+
+
+def spans(spec: Linear, tokens: Size) -> list[tuple[Size, Size]]:
+    """Ranges of tokens that all states go through before any goes on.
+
+    The rows of neighbouring heads share pages and what a processor fetches ahead, so they are read
+    soon after each other. One range where a state's own dtype would round it in between.
+    """
+    most = _MOST_SPANS if isinstance(tokens, int) else _MOST_UNKNOWN
+    if spec.state != F32 or spec.window or spec.out_heads == 1 or isinstance(tokens, int) and (
+            tokens <= _SPAN):
+        return [(0, tokens)]
+    each = cdiv(tokens, most * _SPAN) * _SPAN
+    count = most if not isinstance(tokens, int) else evaluate(cdiv(tokens, each), {})
+    return [(dmin(at * each, tokens), dmin((at + 1) * each, tokens)) for at in range(count)]
 
 
 def chunks_for(spec: Linear, target: Target, n: int, tokens: int) -> int:

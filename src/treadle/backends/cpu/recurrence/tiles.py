@@ -6,7 +6,7 @@ their lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....codegen.llvm.text import F32, PTR, VOID, Function, Index, Module, Type, Value
@@ -60,10 +60,18 @@ class Tiles:
             f.invoke(tile, f.address(a, first * p.a_line, F32), b,
                      f.address(c, first * p.c_line, F32))
 
-    def update(self, u: Update, depth: int, state: Value, k: Value, w: Value, kept: Value
-               ) -> None:
-        """All rows of a slab of the state; those of a single token are bound by memory."""
-        rows = self.rows if u.tokens > 1 else min(self.rows, _FEW_ROWS)
+    def _update_rows(self, u: Update) -> int:
+        """Those of a single token are bound by memory."""
+        return self.rows if u.tokens > 1 else min(self.rows, _FEW_ROWS)
+
+    def parts(self, u: Update, depth: int) -> int:
+        """How often an update of `depth` rows calls `beside`."""
+        return depth // self._update_rows(u)
+
+    def update(self, u: Update, depth: int, state: Value, k: Value, w: Value, kept: Value,
+               beside: Callable[[Value], None] | None = None) -> None:
+        """All rows of a slab of the state; `beside(index)` comes before each whole tile."""
+        rows = self._update_rows(u)
         f, whole = self.f, depth // rows
 
         def part(height: int, first: Index) -> None:
@@ -74,6 +82,8 @@ class Tiles:
 
         if whole:
             with f.loop(0, whole) as at:
+                if beside is not None:
+                    beside(at.index)
                 part(rows, at.index * rows)
         if rest := depth % rows:
             part(rest, whole * rows)
