@@ -74,6 +74,7 @@ def fits() -> dict[str, Fit]:
     deep = _series(mpmath.atanh, [0, 1, 0, mpf(1) / 3, 0, mpf(1) / 5], 7)
     return {
         "EXP": Fit(exp_rest, abs, -half_ln2, half_ln2, 11),
+        "EXP_BRIEF": Fit(exp_rest, abs, -half_ln2, half_ln2, 5),
         "EXP_SHORT": Fit(exp_rest, abs, -half_ln2, half_ln2, 6),
         "LOG": Fit(log, lambda z: z / 2, 0, s * s, 7),
         "LOG_SHORT": Fit(log, lambda z: z / 2, 0, s * s, 4),

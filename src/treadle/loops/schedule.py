@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..declare.scalar import Scalar
-from .ir import Access, Kernel, Loop, Stmt, accesses, leaf_of, loops, reached
+from ..declare.scalar import Scalar, walk
+from .ir import Access, Kernel, Loop, Stmt, Store, accesses, leaf_of, loops, reached, roots
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Schedule:
 
     `slots` > 0: the lanes loop is written out in that many steps, and what one pass computed stays
     in registers for the next. `block` > 0: lanes of one work item (maps). `masked`: the last,
-    partial step runs under a mask, else lane by lane.
+    partial step runs under a mask, else lane by lane. `rows`: work items side by side.
     """
 
     vector: int
@@ -30,10 +30,21 @@ class Schedule:
     slots: int = 0
     block: int = 0
     masked: bool = False
+    rows: int = 1
+
+    def steps(self, loop: Loop) -> int:
+        """Steps in flight of a lanes loop: fewer of a reduction that is busy with its values."""
+        return max(self.unroll // 2, 1) if loop.accs and _operations(loop) >= _BUSY else self.unroll
 
 
 _LONG = 60
 """Operations of an expression whose steps do not overlap."""
+_BUSY = 12
+"""Operations beside which an accumulator's own step takes no time."""
+_SHORT = 512
+"""Lanes of rows of which four, read and written, lie in a first-level cache with room to spare."""
+_WRITTEN = 4
+"""Vectors of a row that is written out."""
 
 
 def tip(kernel: Kernel) -> tuple[Stmt, ...]:
@@ -91,8 +102,27 @@ def schedule(kernel: Kernel, machine: Machine) -> Schedule:
         return Schedule(v, _in_flight(kernel, inner), block=1024 if inner else 8192,
                         masked=masked)
     whole = n is not None and n % v == 0
-    slots = -(-n // v) if n is not None and n <= 12 * v and _single(kernel) else 0
-    return Schedule(v, 4, slots if masked or whole else 0, masked=masked)
+    slots = -(-n // v) if n is not None and n <= _WRITTEN * v and _single(kernel) else 0
+    if slots and (masked or whole):
+        return Schedule(v, 4, slots, masked=masked)
+    rows = _side_by_side(kernel, n)
+    return Schedule(v, 2 if rows == 4 else 4, masked=masked, rows=rows)
+
+
+def _side_by_side(kernel: Kernel, n: int | None) -> int:
+    """Rows at once: one waits for its sums while others go on, and they share what both read."""
+    body = tip(kernel)
+    simple = all(isinstance(s, Store) or isinstance(s, Loop) and s.kind == "lanes" and all(
+        isinstance(x, Store) for x in s.body) for s in body)
+    passes = [s for s in body if isinstance(s, Loop)]
+    if not simple or body is kernel.body or max(map(_operations, passes)) > _LONG // 2:
+        return 1
+    return 4 if n is not None and n <= _SHORT else 2
+
+
+def _operations(loop: Loop) -> int:
+    """Operations of one step."""
+    return len({e for r in roots(loop) for e in walk(r) if e.args})
 
 
 def _in_flight(kernel: Kernel, inner: bool) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...declare.scalar import Scalar, var, walk
@@ -41,19 +41,37 @@ class Slot:
     mask: Value | None = None
 
 
+@dataclass(eq=False)
+class Line:
+    """One of the items that are computed side by side: its positions and what is known of it."""
+
+    scopes: list[dict[object, Value]]
+    place: dict[Axis, Index] = field(default_factory=dict)
+    results: dict[tuple[Acc, int, Slot | None], Value] = field(default_factory=dict)
+
+
 class Values(Memory):
     """Values are remembered by expression and slot, in the scope that made them."""
 
     def __init__(self, kernel: LoopKernel, schedule: Schedule, out: Kernel) -> None:
         self.k, self.s, self.out = kernel, schedule, out
         self.f: Function = out.function
-        self.scopes: list[dict[object, Value]] = [{}]
-        self.place: dict[Axis, Index] = {}
+        self.lines = [Line([{}])]
+        self.turn(self.lines[0])
         self.varying: set[object] = set()
         self.written: dict[tuple[Axis, int], Slot] = {}
         self.lane: Axis | None = None
-        self.results: dict[tuple[Acc, int, Slot | None], Value] = {}
         self._deps: dict[Scalar, frozenset[object]] = {}
+
+    def turn(self, line: Line) -> None:
+        """Go on with an item."""
+        self.scopes, self.place, self.results = line.scopes, line.place, line.results
+
+    def each_line(self) -> Iterator[Line]:
+        """Every item, the one to go on with."""
+        for line in self.lines:
+            self.turn(line)
+            yield line
 
     # What an expression depends on
 
@@ -137,11 +155,20 @@ class Values(Memory):
     def accumulate(self, acc: Acc, old: Parts | None, slot: Slot | None) -> list[Value]:
         """`old` with the values of this step, those of masked lanes apart."""
         width = slot.width if slot else 1
+        if old is not None and (slot is None or slot.mask is None) and self._product(acc):
+            a, b = (self.widen(self.value(v, slot), width) for v in acc.values[0].args)
+            return [self.f.fma(a, b, old[0])]
         new = tuple([self.widen(self.value(v, slot), width) for v in acc.values])
         if slot is not None and slot.mask is not None:
             new = tuple([self.f.select(self.widen(slot.mask, width), v, i)
                          for v, i in zip(new, self.identity(acc, width), strict=True)])
         return list(self.combine(acc, old, new) if old is not None else new)
+
+    def _product(self, acc: Acc) -> bool:
+        """Whether products are summed, which a fused step does with one rounding less."""
+        value = acc.values[0]
+        return (acc.monoid.name == "add" and value.op == "mul" and self.f.target.has_fma
+                and value.dtype.name in ("f32", "f64"))
 
     def finish(self, acc: Acc, parts: list[Parts]) -> Parts:
         """A fixed tree over the accumulators, then over the lanes, then the scalar rest."""
@@ -183,6 +210,17 @@ class Values(Memory):
         found = self._find(e, slot)
         assert found is not None
         return found
+
+    def order(self, wanted: Iterable[Scalar]) -> list[Scalar]:
+        """Expressions with what they always take, operands first."""
+        out, todo = dict[Scalar, None](), list(wanted)[::-1]
+        while todo:
+            waiting = [a for a in _needed(todo[-1]) if a not in out]
+            if waiting:
+                todo.extend(waiting)
+            else:
+                out.setdefault(todo.pop())
+        return list(out)
 
     def _key(self, e: Scalar, slot: Slot | None) -> object:
         return e, slot if self.varies(e) else None
@@ -276,9 +314,12 @@ class Values(Memory):
     @contextmanager
     def scope(self) -> Iterator[None]:
         """Values made inside do not outlive it."""
-        self.scopes.append({})
+        lines = self.lines
+        for line in lines:
+            line.scopes.append({})
         yield
-        self.scopes.pop()
+        for line in lines:
+            line.scopes.pop()
 
 
 def _needed(e: Scalar) -> tuple[Scalar, ...]:

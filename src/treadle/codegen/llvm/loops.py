@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeAlias
 
-from ...loops.ir import Axis, Check, Loop, Stmt, Store
+from ...loops.ir import Axis, Check, Loop, Stmt, Store, roots
 from ...loops.ir import Kernel as LoopKernel
 from ...loops.schedule import Schedule, is_map, tip
 from .kernel import Kernel
-from .loop_values import Index, Parts, Slot, Values
+from .loop_values import Index, Line, Parts, Slot, Values
 from .text import I64, PTR, Module, Value
 
 State: TypeAlias = "list[list[Parts] | None]"
@@ -48,25 +49,41 @@ class _Walk(Values):
         for n in extents:
             total = self.arith("mul", total, n)
         low, high = self.out.share(total)
-        with self.f.loop(low, high) as at, self.scope():
-            self._item(at.index, chain, extents, blocks, body, block)
+        items = _Items(chain, extents, blocks, body, block)
+        if self.s.rows > 1:
+            even = low + (high - low & -self.s.rows)
+            self._items(low, even, self.s.rows, items)
+            low = even
+        self._items(low, high, 1, items)
 
-    def _item(self, item: Value, chain: list[Axis], extents: list[Index], blocks: Index,
-              body: Sequence[Stmt], block: int) -> None:
-        part = self.arith("urem", item, blocks)
-        rest = self.arith("udiv", item, blocks)
-        for d in reversed(range(len(chain))):
-            self.place[chain[d]] = self.arith("urem", rest, extents[d]) if d else rest
-            rest = self.arith("udiv", rest, extents[d]) if d else rest
-        for s in body:
-            if isinstance(s, Loop) and s.kind == "lanes":
-                low = self.arith("mul", part, block) if block else 0
-                high = self.size(s.axis.extent)
-                if block:
-                    high = self.arith("min", high, self.arith("add", low, block))
-                self._lanes(s, low, high)
-            else:
-                self._statement(s, [None])
+    def _items(self, low: Value, high: Value, count: int, items: _Items) -> None:
+        """The items of a range, `count` side by side."""
+        outer = self.lines[0]
+        with self.f.loop(low, high, count) as at:
+            self.lines = [Line([*outer.scopes, {}]) for _ in range(count)]
+            part, *_ = [self._place(self.arith("add", at.index, j), items)
+                        for j, _ in enumerate(self.each_line())]
+            for s in items.body:
+                if isinstance(s, Loop) and s.kind == "lanes":
+                    start = self.arith("mul", part, items.block)
+                    end = self.size(s.axis.extent)
+                    if items.block:
+                        end = self.arith("min", end, self.arith("add", start, items.block))
+                    self._lanes(s, start, end)
+                else:
+                    for _ in self.each_line():
+                        self._statement(s, [None])
+        self.lines = [outer]
+        self.turn(outer)
+
+    def _place(self, item: Index, items: _Items) -> Index:
+        """Find an item's positions; the result is its block."""
+        rest = self.arith("udiv", item, items.blocks)
+        for d in reversed(range(len(items.chain))):
+            n = items.extents[d]
+            self.place[items.chain[d]] = self.arith("urem", rest, n) if d else rest
+            rest = self.arith("udiv", rest, n) if d else rest
+        return self.arith("urem", item, items.blocks)
 
     # Statements
 
@@ -147,11 +164,21 @@ class _Walk(Values):
         if any(isinstance(s, Loop) for s in loop.body):
             self._body(loop, slots)
             return self._step(loop, state, slots)
-        out, each = list[Value](), len(state) // len(slots)
+        out, each = [list[Value]() for _ in self.lines], len(state) // len(slots) // len(self.lines)
         for j, slot in enumerate(slots):
-            self._body(loop, [slot])
-            out += self._step(loop, state[j * each:(j + 1) * each], [slot])
-        return out
+            self._abreast(loop, slot)
+            for i, _ in enumerate(self.each_line()):
+                at = (i * len(slots) + j) * each
+                self._body(loop, [slot])
+                out[i] += self._step(loop, state[at:at + each], [slot])
+        return [v for line in out for v in line]
+
+    def _abreast(self, loop: Loop, slot: Slot) -> None:
+        """Compute a step operation by operation, each for all lines."""
+        if len(self.lines) > 1:
+            for e in self.order(roots(loop)):
+                for _ in self.each_line():
+                    self.value(e, slot)
 
     def _step(self, loop: Loop, state: list[Value], slots: Sequence[Slot | None]) -> list[Value]:
         """The accumulators after one more step."""
@@ -165,10 +192,12 @@ class _Walk(Values):
         """Written out in slots, or looped: unrolled, then single vectors, then the rest."""
         self.lane, before = loop.axis, self.varying
         self.varying = {loop.axis}
-        self.hoist(loop, [None])
-        state = self._written_out(loop, high) if self.s.slots else self._looped(loop, low, high)
-        for k, a in enumerate(loop.accs):
-            self.publish(a, self.finish(a, [s[k] for s in state if s is not None]), None)
+        for _ in self.each_line():
+            self.hoist(loop, [None])
+        states = [self._written_out(loop, high)] if self.s.slots else self._looped(loop, low, high)
+        for state, _ in zip(states, self.each_line(), strict=True):
+            for k, a in enumerate(loop.accs):
+                self.publish(a, self.finish(a, [s[k] for s in state if s is not None]), None)
         self.lane, self.varying = None, before
 
     def _written_out(self, loop: Loop, high: Index) -> State:
@@ -187,31 +216,31 @@ class _Walk(Values):
                         for k, a in enumerate(loop.accs)]
         return state
 
-    def _looped(self, loop: Loop, low: Index, high: Index) -> State:
-        v, u = self.s.vector, self.s.unroll
+    def _looped(self, loop: Loop, low: Index, high: Index) -> list[State]:
+        v, u = self.s.vector, self.s.steps(loop)
         span = self.arith("sub", high, low)
         cuts = [low, *(self.arith("add", low, self.arith("mul", self.arith("udiv", span, k), k))
                        for k in (u * v, v)), high]
-        state: State = [None] * u
+        states: list[State] = [[None] * u for _ in self.lines]
         if u > 1:
-            state = self._phase(loop, (cuts[0], cuts[1]), u, v, state, high)
+            states = self._phase(loop, (cuts[0], cuts[1]), u, v, states, high)
         else:
             cuts[1] = cuts[0]
-        state = self._phase(loop, (cuts[1], cuts[2]), 1, v, state, high)
+        states = self._phase(loop, (cuts[1], cuts[2]), 1, v, states, high)
         if v == 1:
-            return state
-        return self._phase(loop, (cuts[2], cuts[3]), 1, v if self.s.masked else 1, state, high,
+            return states
+        return self._phase(loop, (cuts[2], cuts[3]), 1, v if self.s.masked else 1, states, high,
                            tail=True)
 
-    def _phase(self, loop: Loop, span: tuple[Index, Index], count: int, width: int, state: State,
-               end: Index, tail: bool = False) -> State:
+    def _phase(self, loop: Loop, span: tuple[Index, Index], count: int, width: int,
+               states: list[State], end: Index, tail: bool = False) -> list[State]:
         """One of the loops of a looped lanes loop; it carries what the others carried."""
         low, high = span
         if isinstance(low, int) and isinstance(high, int) and low >= high:
-            return state
+            return states
         alone = tail and width == 1
-        live: State = [None] if alone else state[:count]
-        carry = [v for st in live for k, a in enumerate(loop.accs)
+        live: list[State] = [[None] if alone else state[:count] for state in states]
+        carry = [v for state in live for st in state for k, a in enumerate(loop.accs)
                  for v in (st[k] if st else self.identity(a, width))]
         with self.f.loop(low, high, count * width, carry) as at, self.scope():
             bases = [self.arith("add", at.index, u * width) for u in range(count)]
@@ -219,5 +248,20 @@ class _Walk(Values):
             slots = [Slot(b, width, self.mask(b, end, width) if masked else None) for b in bases]
             at.carry(*self._slots(loop, list(at.values), slots))
         flow = iter(at.results)
-        new: State = [[tuple([next(flow) for _ in a.values]) for a in loop.accs] for _ in live]
-        return [*state, *new] if alone else [*new, *state[count:]]
+        out = list[State]()
+        for old, state in zip(states, live, strict=True):
+            new: State = [[tuple([next(flow) for _ in a.values]) for a in loop.accs]
+                          for _ in state]
+            out.append([*old, *new] if alone else [*new, *old[count:]])
+        return out
+
+
+@dataclass
+class _Items:
+    """What every item is: par loops, blocks of a map's lanes loop, statements."""
+
+    chain: list[Axis]
+    extents: list[Index]
+    blocks: Index
+    body: Sequence[Stmt]
+    block: int

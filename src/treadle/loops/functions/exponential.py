@@ -7,9 +7,10 @@ Functions" (1980). The coefficients for f32 are those of Cephes' expf.
 from __future__ import annotations
 
 from ...declare import m, special
-from ...declare.scalar import Scalar
+from ...declare.scalar import Scalar, bitcast_to, const, make
 from ...ir.types import F32
 from .forms import (
+    DOUBLE,
     SINGLE,
     Format,
     above,
@@ -32,7 +33,12 @@ _EXP64 = (0.5, 0.1666666666666667, 0.04166666666666667, 0.008333333333326136,
           2.0914624971597965e-09)
 EXP_SHORT = (0.500000001346581, 0.16666666681623232, 0.041666464925285904, 0.0083333109254809,
              0.0013933649996309251, 0.00019890990824673654)
-"""(exp(r) - 1 - r) / (r * r) in r; the short one serves f32 results of f64 arithmetic."""
+_EXP_BRIEF = (0.5, 0.16666576989698775, 0.041666554617204574, 0.008363179052722578,
+              0.0013926183587713498)
+"""(exp(r) - 1 - r) / (r * r) in r; the short one serves f32 results of f64 arithmetic, the brief
+one adds 2**-26.9 to the error of f32."""
+_LEAST = {SINGLE: -88.0, DOUBLE: -709.0}
+"""Where n of `exp_of_negative` is -bias."""
 
 
 def _limits(f: Format) -> tuple[float, float]:
@@ -65,11 +71,24 @@ def exp(x: Scalar) -> Scalar:
 
 
 def exp_of_negative(x: Scalar) -> Scalar:
-    """E ** x for x <= 0, and 0 where that is below the smallest normal number."""
+    """E ** x for x <= 0, and 0 from -88 on (-709 in f64), where it would be denormal.
+
+    The bits of x / ln 2, rounded where the exponent's bias is added, give 2**n in one shift; n is
+    -bias at the limit, which makes that 0. In f32 n ln 2 is taken off in one step and leaves
+    n * 2e-9, less than a difference `x` of that size was rounded by.
+    """
     f = format_of(x)
-    least = -87.0 if f is SINGLE else -708.0
-    n, y = _parts(x, 0.0, None)  # meaningless below `least`, where it is not taken
-    return m.where(x < least, m.like(x, 0.0), (y + 1.0) * power_of_two(n, f))
+    t = fma(above(x, _LEAST[f]), 1.4426950408889634, f.magic + f.bias)
+    n = t - (f.magic + f.bias)
+    scale = make("shift_left", bitcast_to(t, f.whole), const(f.mantissa, f.whole))
+    if f is SINGLE:
+        r, coefficients = fma(n, -0.6931471805599453, above(x, _LEAST[f])), _EXP_BRIEF
+    else:
+        r = fma(n, -f.ln2[1], fma(n, -f.ln2[0], above(x, _LEAST[f])))
+        coefficients = _EXP64
+    y = fma(series(r, coefficients), r * r, r)
+    scale = bitcast_to(scale, f.dtype)
+    return fma(y, scale, scale)
 
 
 def expm1(x: Scalar) -> Scalar:
