@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 
 import mpmath
 import numpy as np
 import pytest
+import scipy.special
 
 from tests.loops.running import run
 from tools import polynomials
 from treadle.ir.dims import sym
 from treadle.ir.types import F32, F64, DType
 from treadle.loops.build import Draft, Operand
-from treadle.loops.functions import BOUNDS, open_functions
+from treadle.loops.functions import BOUNDS, UNITS, open_functions
+from treadle.loops.functions.exponential import ERF_END
 from treadle.loops.lower.pointwise import pointwise
 from treadle.ops.library import REGISTRY
 
@@ -105,6 +108,50 @@ def test_error_bound(name: str, dtype: DType) -> None:
     assert worst <= BOUNDS[name][dtype is F64], where
 
 
+def every(low: float, high: float) -> np.ndarray:
+    """All f32 between two positive ones."""
+    bits = [int(np.float32(v).view(np.int32)) for v in (low, high)]
+    return np.arange(*bits, dtype=np.int32).view(np.float32)
+
+
+def test_erf_reaches_one_and_never_passes_it() -> None:
+    x = every(3.3, 4.0)
+    y = compute("erf", F32, x)
+    assert y.max() == 1.0
+    assert (y[x >= np.float32(ERF_END)] == 1.0).all()
+    np.testing.assert_array_equal(compute("erf", F32, -x), -y)
+
+
+GELU: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "gelu": lambda x: x * scipy.special.ndtr(x),
+    "gelu_tanh": lambda x: x * scipy.special.expit(
+        math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))}
+
+
+@pytest.mark.parametrize("name", GELU)
+def test_gelu(name: str) -> None:
+    """Errors in units of the operand, which is what a factor between 0 and 1 scales."""
+    rng = np.random.default_rng(4)
+    x = np.concatenate([rng.uniform(-12, 12, 200_000), rng.standard_normal(100_000), every(4, 5.6),
+                        -every(4, 5.6)]).astype(np.float32)
+    y = compute(name, F32, x)
+    wide = x.astype(np.float64)
+    error = np.abs(y - GELU[name](wide)) / np.spacing(np.abs(x)).astype(np.float64)
+    assert error.max() <= UNITS[name], x[error.argmax()]
+    assert (y[x < 0] <= 0).all()
+    assert (np.abs(y) <= np.abs(x)).all()
+
+
+@pytest.mark.parametrize("name", GELU)
+def test_gelu_at_the_ends(name: str) -> None:
+    inf = np.inf
+    x = np.array([inf, -inf, np.nan, 0.0, -0.0, 1e-45, 3e38, -3e38, -1e6], np.float32)
+    y = compute(name, F32, x)
+    np.testing.assert_array_equal(y, np.array(
+        [inf, np.nan, np.nan, 0, -0.0, x[5] / 2, x[6], -0.0, -0.0], np.float32))
+    np.testing.assert_array_equal(np.signbit(y[3:5]), [False, True])
+
+
 @DTYPES
 def test_powers(dtype: DType) -> None:
     rng, n, far = np.random.default_rng(5), 600, 80.0 if dtype is F32 else 650.0
@@ -127,8 +174,6 @@ def test_angles(dtype: DType) -> None:
 @pytest.mark.parametrize("name", ONE)
 def test_special_values(name: str, dtype: DType) -> None:
     """NumPy in extended precision is the judge of infinities, NaN, zeros and denormals."""
-    import scipy.special
-
     spelled = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh",
                "acosh": "arccosh", "atanh": "arctanh"}.get(name, name)
     own = {"erf": scipy.special.erf, "erfc": scipy.special.erfc,

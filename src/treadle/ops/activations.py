@@ -76,17 +76,30 @@ def celu(x: Scalar, *, alpha: float = 1.0) -> Scalar:
     return m.where(x > 0, x, alpha * m.expm1(x / alpha))
 
 
-@elementwise(samples=[*ANY, known(X, rtol=2e-5, expect=[[-0.00404969409, -0.154268769, 0.0,
-                                                         0.580029486, 1.95449974]]),
-                      _half(-0.0, -0.0, -0.00012671947, 9.0, 60000.0)])
+def _dgelu(x: Scalar) -> Sequence[Num]:
+    return (0.5 * (1.0 + m.erf(x * INV_SQRT2))
+            + x * m.exp(-0.5 * (x * x)) * (INV_SQRT2 / math.sqrt(math.pi)),)
+
+
+@elementwise(derivative=_dgelu, samples=[
+    *ANY, known(X, rtol=5e-5, expect=[[-0.00404969409, -0.154268769, 0.0, 0.580029486,
+                                       1.95449974]]),
+    _half(-0.0, -0.0, -0.00012671947, 9.0, 60000.0)])
 def gelu(x: Scalar) -> Scalar:
     """X times the normal distribution function of x. Hendrycks and Gimpel 2016."""
     return 0.5 * x * (1.0 + m.erf(x * INV_SQRT2))
 
 
-@elementwise(samples=[*ANY, known(X, rtol=5e-5, expect=[[-0.00363739208, -0.15428599, 0.0,
-                                                         0.579960555, 1.95459769]]),
-                      _half(0.0, 0.0, -7.0273876e-05, 9.0, 60000.0)])
+def _dgelu_tanh(x: Scalar) -> Sequence[Num]:
+    t = m.tanh(SQRT_2_OVER_PI * (x + 0.044715 * (x * x * x)))
+    slope = SQRT_2_OVER_PI * (1.0 + 0.134145 * (x * x))
+    return (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope,)
+
+
+@elementwise(derivative=_dgelu_tanh, samples=[
+    *ANY, known(X, rtol=5e-5, expect=[[-0.00363739208, -0.15428599, 0.0, 0.579960555,
+                                       1.95459769]]),
+    _half(0.0, 0.0, -7.0273876e-05, 9.0, 60000.0)])
 def gelu_tanh(x: Scalar) -> Scalar:
     """gelu by 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x ** 3)))."""
     return 0.5 * x * (1.0 + m.tanh(SQRT_2_OVER_PI * (x + 0.044715 * (x * x * x))))

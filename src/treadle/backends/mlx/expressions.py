@@ -9,10 +9,12 @@ from typing import TypeAlias, cast
 
 import mlx.core as mx
 
+from ...declare import m
 from ...declare.scalar import PRIMS, AttrItems, Scalar, fold, rebuild, walk
 from ...ir.graph import Attrs, Node
 from ...ir.types import DTYPES, F32, DType
-from ...loops.functions.exponential import erf
+from ...loops.functions.exponential import ERF_END, erf
+from ...loops.functions.forms import below, with_sign
 from ...ops.library import REGISTRY
 from .arrays import HELD, constant, holds, number, on_gpu
 from .lowering import Call, Lowering
@@ -195,11 +197,17 @@ def bitcast(x: mx.array, dtype: DType) -> mx.array:
     return _low_bits(x.view(HELD[dtype]), dtype)
 
 
+def _erf(x: Scalar) -> Scalar:
+    """erf, which without fused steps does not reach 1 where it should, or passes it."""
+    a = m.abs_(x)
+    return with_sign(m.where(a >= ERF_END, m.like(x, 1.0), below(erf(a), 1.0)), x)
+
+
 def _opened(root: Scalar) -> Scalar:
     """Derived primitives opened, and the functions that MLX approximates less well."""
     def op(e: Scalar, args: tuple[Scalar, ...]) -> Scalar:
         if e.op == "erf" and e.dtype is F32 and not on_gpu():  # nearer than MLX's on the CPU
-            return erf(*args)
+            return _erf(*args)
         body = PRIMS[e.op].body if e.op in PRIMS else None
         if body is None:
             return rebuild(e, args)
@@ -208,9 +216,13 @@ def _opened(root: Scalar) -> Scalar:
     return fold([root], lambda s: s, op)[0]
 
 
+Code: TypeAlias = "tuple[list[tuple[Prim, tuple[int, ...]]], list[int]]"
+"""Calls on the numbers of earlier ones, and the numbers of the results."""
+
+
 @lru_cache(4096)
-def _code(roots: tuple[Scalar, ...]) -> tuple[list[tuple[Prim, tuple[int, ...]]], list[int]]:
-    """Opened expressions as calls on the numbers of earlier ones; operands are found by `var`."""
+def code_of(roots: tuple[Scalar, ...]) -> Code:
+    """Opened expressions as calls; operands are found by `var`, which reads all of them."""
     code, at = list[tuple[Prim, tuple[int, ...]]](), dict[Scalar, int]()
     for s in walk(*roots):
         dtype, value = s.dtype, s.value
@@ -227,13 +239,18 @@ def _code(roots: tuple[Scalar, ...]) -> tuple[list[tuple[Prim, tuple[int, ...]]]
     return code, [at[r] for r in roots]
 
 
-def evaluate(roots: tuple[Scalar, ...], args: Sequence[mx.array]) -> list[mx.array]:
-    """The values of opened expressions."""
-    code, results = _code(roots)
+def run_code(code: Code, args: Sequence[mx.array]) -> list[mx.array]:
+    """The results of calls."""
+    calls, results = code
     made = list[mx.array]()
-    for fn, places in code:
+    for fn, places in calls:
         made.append(fn(args) if places == (-1,) else fn(*[made[i] for i in places]))
     return [made[i] for i in results]
+
+
+def evaluate(roots: tuple[Scalar, ...], args: Sequence[mx.array]) -> list[mx.array]:
+    """The values of opened expressions."""
+    return run_code(code_of(roots), args)
 
 
 @lru_cache(4096)
@@ -272,7 +289,11 @@ def _kernel(call: Call, /, *given: mx.array | list[mx.array], **attrs: object
     node = call.node
     roots = expressions(node) if call.fixed else opened(REGISTRY[node.op].scalars(
         cast("Attrs", attrs), tuple([v.dtype for v in node.inputs])))
-    out = evaluate(roots, args)
+    return full(evaluate(roots, args), args)
+
+
+def full(out: list[mx.array], args: Sequence[mx.array]) -> list[mx.array]:
+    """Results in the common shape of the operands, of which each may have read some."""
     shape = args[0].shape if len(args) == 1 else mx.broadcast_shapes(*[a.shape for a in args])
     return [a if a.shape == shape else mx.broadcast_to(a, shape) for a in out]
 

@@ -6,6 +6,6 @@ IEEE 754 functions should give them. Coefficients that are not cited come from t
 """
 
 from .opening import open_functions
-from .table import BOUNDS, FUNCTIONS
+from .table import BOUNDS, FUNCTIONS, UNITS
 
-__all__ = ["BOUNDS", "FUNCTIONS", "open_functions"]
+__all__ = ["BOUNDS", "FUNCTIONS", "UNITS", "open_functions"]

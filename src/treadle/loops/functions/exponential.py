@@ -6,6 +6,8 @@ Functions" (1980). The coefficients for f32 are those of Cephes' expf.
 
 from __future__ import annotations
 
+import math
+
 from ...declare import m, special
 from ...declare.scalar import Scalar, bitcast_to, const, make
 from ...ir.types import F32
@@ -18,9 +20,11 @@ from .forms import (
     fma,
     format_of,
     horner,
+    monic,
     power_of_two,
     rounded,
     scaled,
+    scaled_near,
     series,
     with_sign,
 )
@@ -125,20 +129,48 @@ def cosh(x: Scalar) -> Scalar:
     return e + 0.25 / e
 
 
-_ERF_P = (-1.3618908231e-08, 4.7684050182e-06, 0.00038265604277, 0.0038530908323,
-          0.054369392421, 0.18505351493, 1.12837917)
-_ERF_Q = (6.3907928028e-05, 0.0013124131456, 0.015479382526, 0.11396060979, 0.49733283896, 1.0)
-"""Of erf(x) / x in x * x for |x| <= 4: the fit of `declare.special`."""
+_ERF_P = (28414.4707, 4651.54945, 1313.48367, 89.6857977, 7.24079184, 0.0552620472)
+_ERF_Q = (25181.6692, 12516.2103, 2817.98906, 366.668654, 28.3567928)
+"""Of erf(x) / x in x * x, the last coefficient of the divisor being 1: tools/error_function.py."""
+ERF_END, _GELU_END = 3.638420581817627, 5.125274181365967
+"""The first f32 whose rounded quotient is 1, and 1 / 2; those of smaller ones are smaller."""
+_GELU_P = tuple([c * 2.0**(5 - k) * 0.5**1.5 for k, c in enumerate(_ERF_P)])
+_GELU_Q = tuple([c * 2.0**(5 - k) for k, c in enumerate(_ERF_Q)])
+"""Of erf(x / sqrt(2)) / (2 x)."""
+
+
+def _quotient(x: Scalar, end: float, p: tuple[float, ...], q: tuple[float, ...]) -> Scalar:
+    """X p(x * x) / q(x * x) of the nearest x between -end and end."""
+    a = above(below(x, end), -end)
+    z = a * a
+    return a * series(z, p) / monic(z, q)
 
 
 def erf(x: Scalar) -> Scalar:
     """In f32 one quotient; in f64 those of Cody 1969 that `declare.special` cites."""
     if x.dtype is F32:
-        a = above(below(x, 3.9192059), -3.9192059)
-        z = a * a
-        return above(below(a * horner(z, _ERF_P) / horner(z, _ERF_Q), 1.0), -1.0)
+        return _quotient(x, ERF_END, _ERF_P, _ERF_Q)
     y = below(m.abs_(x), 6.0)
     z = y * y
     near = y * (horner(z, special.ERF_P) / horner(z, special.ERF_Q))
     far = 1.0 - exp_of(-z) * (horner(y, special.ERFC_P) / horner(y, special.ERFC_Q))
     return with_sign(m.where(y <= 0.46875, near, far), x)
+
+
+def gelu(x: Scalar) -> Scalar:
+    """X (1 / 2 + erf(x / sqrt(2)) / 2), the scales of erf in its coefficients."""
+    return x * (_quotient(x, _GELU_END, _GELU_P, _GELU_Q) + 0.5)
+
+
+_TANH_SCALE = math.sqrt(2.0 / math.pi)
+
+
+def gelu_tanh(x: Scalar) -> Scalar:
+    """X / (1 + e ** -2 s), which is x (1 + tanh(s)) / 2, for s = sqrt(2 / pi) (x + 0.044715 x**3).
+
+    The power is the square of e ** -s, which so overflows where it should.
+    """
+    s = x * fma(x * x, -0.044715 * _TANH_SCALE, -_TANH_SCALE)
+    n, y = _parts(above(below(s, 60.0), -60.0), 0.0, None)
+    e = scaled_near(y + 1.0, n, format_of(x))
+    return x / fma(e, e, 1.0)

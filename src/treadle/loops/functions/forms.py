@@ -56,8 +56,16 @@ def fma(a: Scalar, b: Scalar | float, c: Scalar | float) -> Scalar:
 
 def horner(x: Scalar, coefficients: Sequence[float]) -> Scalar:
     """A polynomial; the coefficient of the highest power first."""
-    y = const(coefficients[0], x.dtype)
-    for c in coefficients[1:]:
+    return _steps(const(coefficients[0], x.dtype), x, coefficients[1:])
+
+
+def monic(x: Scalar, coefficients: Sequence[float]) -> Scalar:
+    """A polynomial whose highest power counts once; the constant first, without that power."""
+    return _steps(x + coefficients[-1], x, coefficients[-2::-1])
+
+
+def _steps(y: Scalar, x: Scalar, coefficients: Sequence[float]) -> Scalar:
+    for c in coefficients:
         y = fma(y, x, c)
     return y
 
@@ -99,6 +107,12 @@ def rounded(x: Scalar, scale: float) -> tuple[Scalar, Scalar]:
 def power_of_two(n: Scalar, f: Format) -> Scalar:
     """2**n for an integer n from 1 - bias to bias."""
     return bitcast_to(make("shift_left", n + f.bias, const(f.mantissa, f.whole)), f.dtype)
+
+
+def scaled_near(y: Scalar, n: Scalar, f: Format) -> Scalar:
+    """`y * 2**n` for a positive normal `y` and product."""
+    return bitcast_to(bitcast_to(y, f.whole) + make("shift_left", n, const(f.mantissa, f.whole)),
+                      f.dtype)
 
 
 def scaled(y: Scalar, n: Scalar, f: Format) -> Scalar:

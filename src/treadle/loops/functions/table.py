@@ -41,6 +41,7 @@ FUNCTIONS: dict[tuple[str, DType], Body] = {
     **{(n, F64): f for n, f in (*_WIDE.items(), *_CIRCULAR.items())},
     **{(n, F32): _widely(f) for n, f in _WIDE.items()},
     **{(n, F32): _shortly(f) for n, f in _CIRCULAR.items()},
+    ("gelu", F32): exponential.gelu, ("gelu_tanh", F32): exponential.gelu_tanh,
     ("pow", F32): logarithm.pow32, ("pow", F64): logarithm.pow64}
 """Bodies by function and dtype; what is missing is the printer's."""
 
@@ -53,3 +54,6 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "acos": (0.51, 1.5), "atan": (0.51, 1.0), "atan2": (0.51, 1.5), "erf": (5.5, 6.0),
     "erfc": (8.0, 6.0)}
 """Most units in the last place of f32 and of f64 results, by operator."""
+
+UNITS: dict[str, float] = {"gelu": 3.5, "gelu_tanh": 2.5}
+"""Most units in the operand's last place of f32 results that cancel, by operator."""
