@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class Mlx:
     """MLX's default device. `mode` says when operators are evaluated; None is the configured one.
 
-    eager: one by one, so that a fault names its node. lazy: the whole graph at once. async: as
-    lazy, and a run whose outputs all stay on the device is not waited for. compiled: traced once
-    for each binding of sizes and replayed; a graph that cannot be traced runs lazily, and
-    explain() says why. Without a choice it is compiled on a GPU, and lazy on the CPU, where MLX
-    calls a C++ compiler for every kernel.
+    eager: one by one, so that a fault names its node. lazy: the whole graph at once. compiled:
+    traced once for each binding of sizes and replayed; a graph that cannot be traced runs lazily,
+    and explain() says why. Without a choice it is compiled on a GPU, and lazy on the CPU, where
+    MLX calls a C++ compiler for every kernel. async: as without a choice, and a run whose outputs
+    all stay on the device is not waited for.
     """
 
     mode: str | None = field(default_factory=lambda: Config.from_environment().mlx_mode)

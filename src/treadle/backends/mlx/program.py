@@ -18,7 +18,7 @@ from ...rewrite.constants import array_value
 from ..base import Data, Fact
 from .arrays import HELD, holds, to_mlx, to_numpy
 from .claims import blockers
-from .device import uncompiled
+from .device import uncompiled, usual_mode
 from .facts import dump, facts
 from .lowering import Fault, Form, Pack, Untraceable
 from .owner import owner
@@ -58,7 +58,7 @@ class MlxProgram:
         self._given: tuple[list[mx.array], list[Form]] | None = None  # all of them, in order
         self._checked: OrderedDict[tuple[int, ...], dict[Value, Array] | None] = OrderedDict()
         self.traces: Traces | None = None
-        if mode == "compiled":
+        if mode == "compiled" or (mode == "async" and usual_mode() == "compiled"):
             self._decide()
 
     def _decide(self) -> None:

@@ -15,6 +15,7 @@ from ...declare.evaluate import Binding, Watch
 from ...errors import OperatorError, RunError, TreadleError
 from ...ir.graph import Graph, Node, Value
 from .arrays import to_mlx, to_numpy
+from .expressions import Code, full, run_code
 from .images import ALWAYS, KERNELS
 from .kernels.template import launched
 from .layout import first, spread
@@ -134,7 +135,7 @@ class Run:
                 self._leaf(step, frame)
         elif step.how == "host":
             self._host(step, frame)
-        else:
+        elif step.code is None or not self._elementwise(step, step.code, frame):
             self._native(step, frame)
         if step.inner.makes:
             shapes = [self._held(v, frame) for v in step.node.outputs]
@@ -162,6 +163,21 @@ class Run:
         out = interpreter.perform(step.inner, env, frame.binding)
         for v, array in zip(step.node.outputs, out, strict=True):
             frame.put(v, array)
+
+    def _elementwise(self, step: Step, code: Code, frame: Frame) -> bool:
+        """Run an elementwise step whose operands lie ready, or leave it to `_native`."""
+        if self.eager or frame.last:
+            return False
+        held, node = frame.device, step.node
+        try:
+            arrays = [held[v] for v in node.inputs]
+        except KeyError:
+            return False
+        try:
+            held.update(zip(node.outputs, full(run_code(code, arrays), arrays), strict=True))
+        except (ValueError, RuntimeError, OverflowError, MemoryError) as e:
+            raise RunError(f"{where(node)}: MLX: {e}") from e
+        return True
 
     def _native(self, step: Step, frame: Frame) -> None:
         node, low = step.node, step.lowering
