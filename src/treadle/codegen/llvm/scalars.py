@@ -264,13 +264,32 @@ def _plain(compute: Callable[[Sequence[Value]], Value]) -> Emit:
     return lambda _f, _dtype, a: compute(a)
 
 
+def _fma(f: Function, _: DType, a: Sequence[Value]) -> Value:
+    return f.fma(*[_in_memory(f, x) for x in a])
+
+
+def _in_memory(f: Function, x: Value) -> Value:
+    """A constant that a fused step reads from memory, where AVX2 has too few registers for all.
+
+    LLVM would broadcast it before each use; a whole vector is an operand of the instruction. The
+    data are not called constant, or LLVM would see through them.
+    """
+    target = f.module.target
+    small = target.is_x86 and target.vector_bytes == 32
+    if not (small and x.name.startswith("splat (") and x.type.lanes * x.type.bits == 256):
+        return x
+    name = f"each_{x.type.mangled}_{x.name[7:-1].split()[1]}"
+    f.module.data(name, f"internal global {x.type} {x.name}, align 32")
+    return f.emit(x.type, f"load {x.type}, ptr @{name}, align 32, !invariant.load !{{}}")
+
+
 PRIMITIVES: dict[str, Emit] = {
     **{n: _plain(c) for n, c in (
         ("add", lambda a: a[0] + a[1]), ("sub", lambda a: a[0] - a[1]),
         ("mul", lambda a: a[0] * a[1]), ("div", lambda a: a[0] / a[1]), ("neg", lambda a: -a[0]),
         ("bitwise_and", lambda a: a[0] & a[1]), ("bitwise_or", lambda a: a[0] | a[1]),
         ("bitwise_xor", lambda a: a[0] ^ a[1]), ("bitwise_not", lambda a: ~a[0]))},
-    "fma": lambda f, _, a: f.fma(a[0], a[1], a[2]),
+    "fma": _fma,
     "abs": _abs, "sign": _sign, "max": _extreme("gt"), "min": _extreme("lt"),
     **{n: _order(n) for n in ("eq", "ne", "lt", "le", "gt", "ge")},
     **{n: _divide(n) for n in ("floordiv", "truncdiv", "mod", "fmod")},
