@@ -58,10 +58,14 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What a program knows of a node: its kernels by name, and where its first output lies."""
+    """What a program knows of a node: its kernels by name, where its first output lies.
+
+    `host` is why the host runs it after all.
+    """
 
     kernel: str = ""
     slot: str = ""
+    host: str = ""
 
 
 Call: TypeAlias = Callable[[Sequence[Array]], list[Array]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -43,8 +43,11 @@ class ArenaPlan(Generic[B]):
         self._order = sorted(self._spans, key=lambda b: self._spans[b].first)
         self.length = len(steps)
 
-    def layout(self, binding: Mapping[str, int]) -> Layout[B]:
-        """Place every buffer: the smallest hole that fits, in the order of first use."""
+    def layout(self, binding: Mapping[str, int], unused: Collection[B] = ()) -> Layout[B]:
+        """Place every buffer: the smallest hole that fits, in the order of first use.
+
+        `unused` ones get no room; no step touches them under this binding.
+        """
         bytes_: dict[B, int] = {}
         offsets: dict[B, int] = {}
         space = _Space()
@@ -56,12 +59,13 @@ class ArenaPlan(Generic[B]):
                 for dead in ends[at]:
                     space.release(offsets[dead], bytes_[dead])
                 at += 1
-            size = evaluate(self.sizes[b], binding)
+            size = 0 if b in unused else evaluate(self.sizes[b], binding)
             bytes_[b] = -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
             offsets[b] = space.take(bytes_[b])
             ends[span.last].append(b)
         found = {b: offsets[root] for b, root in self.root.items()}
-        return Layout(found, {b: evaluate(n, binding) for b, n in self.sizes.items()}, space.top)
+        return Layout(found, {b: 0 if b in unused else evaluate(n, binding)
+                              for b, n in self.sizes.items()}, space.top)
 
     def check(self, layout: Layout[B]) -> None:
         """Raise AssertionError if two buffers that are needed at once share a byte."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from ..backends.base import Backend, Fact
+from ..backends.base import Backend, Claim, Fact
 from ..ir.dims import Size
 from ..ir.graph import Graph, Node, Value
 from ..passes.base import Look, look
@@ -89,12 +89,12 @@ def explain(graph: Graph, backend: Backend, passes: Sequence[str],
 def _visit(graph: Graph, backend: Backend, rows: list[Row], origins: Mapping[Look, str],
            facts: Mapping[Node, Fact]) -> None:
     for node in graph.nodes:
-        claim = backend.claim(node)
+        fact = facts.get(node, Fact())
+        claim = Claim("host", fact.host) if fact.host else backend.claim(node)
         kernel = claim.how == "native" and node.op == "fused"
         reason = claim.reason
         if kernel and not reason:
             reason = ", ".join(n.op for g in node.regions.values() for n in g.nodes)
-        fact = facts.get(node, Fact())
         if reason == "a view" and fact.kernel:
             reason = "a copy: no view of its operand's memory is like it"
         work = graph_flops(node.regions["body"]) if kernel else flops(node)

@@ -126,12 +126,13 @@ def test_sizes_that_data_decides() -> None:
 def test_control_flow_runs_on_the_host_between_native_steps() -> None:
     def fn(x: Value, p: Value) -> Value:
         y = x * 2.0
-        return if_(p, then=lambda: y + 1.0, orelse=lambda: y - 1.0) * 10.0
+        return if_(p, then=lambda: y + 1.0, orelse=lambda: concat([y - 1.0, y], axis=0),
+                   fresh="k") * 10.0
 
     exe = treadle.trace(fn, "f32[n]", "bool[]").compile("cpu")
     x = np.array([1.0, 2.0], np.float32)
     np.testing.assert_array_equal(one(exe(x, np.array(True))), [30, 50])
-    np.testing.assert_array_equal(one(exe(x, np.array(False))), [10, 30])
+    np.testing.assert_array_equal(one(exe(x, np.array(False))), [10, 30, 20, 40])
     rows = exe.explain().rows
     assert [r.claim for r in rows if r.op == "if"] == ["host"]
     assert all(r.claim == "native" for r in rows if r.op != "if")

@@ -1,4 +1,4 @@
-"""Random graphs of maps, rows, products, windows and movement against the reference.
+"""Random graphs of maps, rows, products, windows, movement and branches against the reference.
 
 2,000 graphs, fifty to a program: kernels that several of them need are compiled once. Every program
 runs with dead memory poisoned and on two threads, to the same bits.
@@ -17,7 +17,7 @@ from treadle.declare import evaluate
 from treadle.ir.dims import Size, sym
 from treadle.ir.graph import Value, trace
 from treadle.ir.types import F32, F64, parse_type
-from treadle.ops.control import scan
+from treadle.ops.control import if_, scan
 from treadle.ops.library import REGISTRY as OPS
 from treadle.passes.base import Context
 from treadle.passes.pipeline import from_config
@@ -81,6 +81,21 @@ def recurrent(_: Rng, x: Value) -> Value:
     return scan([OPS["mean"](x, axes=(1,)), x], body=step, carried=1, axes=(1,), out_axes=(1,))[1]
 
 
+def chosen(rng: Rng, a: Value, b: Value, at: Value, depth: int = 0) -> Value:
+    """One of two values, by an element that the inputs give; branches nest, or pass values on."""
+    k, most, deeper = int(rng.integers(0, 10)), int(rng.integers(-8, 8)), int(rng.integers(0, 3))
+    moved = MOVED[int(rng.integers(0, len(MOVED)))]
+    seed = int(rng.integers(0, 1 << 30))  # a branch may be recorded more than once
+    flag = OPS["gather"](at, OPS["full"](value=k, shape=(), dtype=at.dtype), axis=0) > most
+
+    def other() -> Value:
+        if deeper == 0 and depth < 2:
+            return chosen(np.random.default_rng(seed), b, a, at, depth + 1)
+        return a if deeper == 1 else OPS["softmax"](a, axis=2) + b * 0.5
+
+    return if_(flag, then=lambda: moved(np.random.default_rng(seed), a), orelse=other)
+
+
 MOVED = (transposed, reshaped, flipped, cut, padded, rejoined, widened, summed, recurrent)
 """The elements of one value in another order, or each with its neighbours."""
 
@@ -118,8 +133,12 @@ def random_graph(rng: Rng, x: Value, y: Value, w: Value, filters: Value, at: Val
     made = [x, y]
     for _ in range(int(rng.integers(2, 7))):
         a, b = (made[int(i)] for i in rng.integers(0, len(made), 2))
-        made.append(mixed(rng, a, b, w, filters, at) if rng.integers(3) else (
-            MOVED[int(rng.integers(0, len(MOVED)))](rng, a)))
+        kind = int(rng.integers(0, 15))
+        if kind == 0:
+            made.append(chosen(rng, a, b, at))
+        else:
+            made.append(mixed(rng, a, b, w, filters, at) if kind < 10 else (
+                MOVED[int(rng.integers(0, len(MOVED)))](rng, a)))
     return [made[-1], made[int(rng.integers(2, len(made)))]]
 
 

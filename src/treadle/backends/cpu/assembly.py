@@ -41,6 +41,36 @@ class NativeStep:
         """The kernel calls behind the step, each once."""
         return (self,)
 
+    def flags(self) -> Sequence[View]:
+        """What its guards look at."""
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class GuardStep:
+    """The next `steps` steps run only where a bool of one element is `value`.
+
+    `nodes`, `leaves` and `checks` are theirs, as a stage has them. Sizes that these do not admit
+    are an error only where the steps would run: then `refuse` runs instead, and fails.
+    """
+
+    node: Node
+    flag: View
+    value: bool
+    steps: int
+    nodes: Sequence[Node] = ()
+    leaves: Sequence[Node] = ()
+    checks: Sequence[Node] = ()
+    refuse: NativeStep | None = None
+
+    def calls(self) -> Sequence[NativeStep]:
+        """The kernel calls behind the step, each once."""
+        return ()
+
+    def flags(self) -> Sequence[View]:
+        """What it looks at."""
+        return (self.flag,)
+
 
 @dataclass(frozen=True, eq=False)
 class RepeatStep:
@@ -52,13 +82,17 @@ class RepeatStep:
 
     node: Node
     start: tuple[Sequence[NativeStep], Sequence[NativeStep]]
-    bodies: tuple[Sequence[NativeStep], Sequence[NativeStep]]
+    bodies: tuple[Sequence[NativeStep | GuardStep], Sequence[NativeStep | GuardStep]]
     count: Size
     turn: str
 
     def calls(self) -> Sequence[NativeStep]:
         """The kernel calls behind the step, each once."""
-        return [c for part in (*self.start, *self.bodies) for c in part]
+        return [c for part in (*self.start, *self.bodies) for step in part for c in step.calls()]
+
+    def flags(self) -> Sequence[View]:
+        """What the guards in its body look at."""
+        return [flag for body in self.bodies for step in body for flag in step.flags()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,20 +107,23 @@ class HostStep:
 
 PREPARED = 1 << 28
 """Most bytes of a result that is kept because parameters alone decide it."""
-AnyStep: TypeAlias = "NativeStep | RepeatStep | HostStep"
+AnyNative: TypeAlias = "NativeStep | GuardStep | RepeatStep"
+AnyStep: TypeAlias = "AnyNative | HostStep"
 
 
 @dataclass(eq=False)
 class Stage:
     """Steps whose sizes are known together. `leaves` are computed once for each binding.
 
-    `checks` are views whose sizes must be verified for each binding.
+    `checks` are views whose sizes must be verified for each binding. Steps `inside` a branch belong
+    to a node of the graph.
     """
 
     steps: list[AnyStep] = field(default_factory=list[AnyStep])
     leaves: list[Node] = field(default_factory=list[Node])
     checks: list[Node] = field(default_factory=list[Node])
     views: list[Node] = field(default_factory=list[Node])
+    inside: dict[AnyStep, Node] = field(default_factory=dict[AnyStep, Node])
 
 
 @dataclass(eq=False)
@@ -134,13 +171,13 @@ class Assembler:
         self.prepared: list[Node] = []
         self.constants: set[Node] = set()
 
-        self.placed = self._places(placed or {})
+        self.placed = self._places(graph.nodes, placed or {})
 
-    def _places(self, given: Mapping[Value, View]) -> dict[Value, View]:
+    def _places(self, nodes: Sequence[Node], given: Mapping[Value, View]) -> dict[Value, View]:
         """Operands of concatenations that their producers write where the result has them."""
         part, since = 0, dict[Node, int]()
         found = dict(given)
-        for node in self.graph.nodes:
+        for node in nodes:
             since[node] = part
             part += bool(node.makes())
             if node.op != "concat" or not holds(node.outputs[0].dtype):
@@ -149,7 +186,7 @@ class Assembler:
             start: Size = 0
             for v in node.inputs:
                 p = v.producer
-                if p is not None and since[p] == since[node] and writes_anywhere(p):
+                if p is not None and since.get(p) == since[node] and writes_anywhere(p):
                     out = given.get(node.outputs[0]) or whole(node.outputs[0])
                     found.setdefault(v, part_of(out, axis, start, v.shape[axis]))
                 start = start + v.shape[axis]
@@ -185,7 +222,8 @@ class Assembler:
             self._leaf(node, stage)
         elif is_view(node):
             self._view(node, stage)
-        elif node.op != "scan" or not scan_natively(self, node):
+        elif not (node.op == "scan" and scan_natively(self, node)
+                  or node.op == "if" and branch_natively(self, node)):
             self.compute(node, stage)
 
     def _prepares(self, node: Node) -> bool:
@@ -206,28 +244,35 @@ class Assembler:
         self.fixed.update(node.outputs)
         self.views.update({v: whole(v) for v in node.outputs})
 
-    def nodes(self, nodes: Sequence[Node]) -> list[NativeStep] | None:
-        """The steps of a body on views that are set; None if the host has to run one.
-
-        What its leaves are is known with the stage.
-        """
+    def body(self, nodes: Sequence[Node]) -> Stage | None:
+        """The steps of a body on views that are set; None if the host has to run one."""
         outer, inner = self.stages, Stage()
-        self.stages = [inner]
+        self.stages, before = [inner], self.placed
+        self.placed = self._places(nodes, before)
         for node in nodes:
             self._node(node)
-        stages, self.stages = self.stages, outer
-        steps = [s for s in inner.steps if isinstance(s, NativeStep)]
-        if len(stages) > 1 or len(steps) < len(inner.steps) or inner.checks:
-            return None
-        outer[-1].leaves += [n for n in inner.leaves if n not in outer[-1].leaves]
-        return steps
+        stages, self.stages, self.placed = self.stages, outer, before
+        hosted = len(stages) > 1 or any(isinstance(s, HostStep) for s in inner.steps)
+        return None if hosted else inner
+
+    def mark(self) -> tuple[int, int, set[Value]]:
+        """What `back` needs to undo what follows."""
+        return len(self.emitted), len(self.prepared), set(self.native)
+
+    def back(self, mark: tuple[int, int, set[Value]]) -> None:
+        """Forget the kernels, and what they write, since a mark."""
+        emitted, prepared, self.native = mark
+        del self.emitted[emitted:], self.prepared[prepared:]
+        self.kernels = {key: n for key, n in self.kernels.items() if n < emitted}
 
     def _leaf(self, node: Node, stage: Stage) -> None:
-        """Equal elements are one element that every index reads."""
+        """Equal elements are one element that every index reads; bodies may be walked twice."""
         stage.leaves.append(node)
         for v in node.outputs:
             if not node.inputs and not node.reads():
                 self.constants.add(node)
+            if v in self.views:
+                continue
             if node.op == "full" and holds(v.dtype):
                 one = Value(v.type.with_(shape=()), v.name, node)
                 self.views[v] = View(one, v.shape, (0,) * len(v.shape))
@@ -281,13 +326,6 @@ class Assembler:
         return NativeStep(node, lowered, number)
 
 
-def written(kernels: Sequence[tuple[int, Lowered]]) -> Module:
-    """A module of kernels, named by their numbers and what they are."""
-    module = Module(host())
-    export(module, [low.emit(module, kernel_name(i, low)) for i, low in kernels])
-    return module
-
-
 def _static(node: Node) -> bool:
     """Whether the sizes of a node's results are the same in every run."""
     return all(isinstance(v.type.nbytes(), int) for v in node.outputs)
@@ -298,4 +336,12 @@ def _fits(node: Node) -> bool:
     return all(isinstance(n := v.type.nbytes(), int) and n <= PREPARED for v in node.outputs)
 
 
-from .scans import scan_natively  # noqa: E402 - it builds what is declared above
+def written(kernels: Sequence[tuple[int, Lowered]]) -> Module:
+    """A module of kernels, named by their numbers and what they are."""
+    module = Module(host())
+    export(module, [low.emit(module, kernel_name(i, low)) for i, low in kernels])
+    return module
+
+
+from .branches import branch_natively  # noqa: E402 - both build what is declared above
+from .scans import scan_natively  # noqa: E402

@@ -53,7 +53,8 @@ def lower(node: Node, ins: Sequence[View], outs: Sequence[View],
         return packing(node, ins, outs, fixed)
     found = lowering(node)
     if found is None and node.regions:
-        raise Declined("chooses and repeats programs of its regions")
+        why = declined_branches(node) if node.op == "if" else ""
+        raise Declined(why or "chooses and repeats programs of its regions")
     if found is None:
         raise Declined(f"{node.op} has no native lowering yet")
     return found(node, ins, outs)
@@ -95,6 +96,19 @@ def widened(node: Node) -> DType | None:
     return F32 if half or byte else None
 
 
+def declined_branches(node: Node) -> str:
+    """Why the host has to choose between the branches of an `if`, or nothing."""
+    if made := sorted(node.makes()):
+        return f"its branches give different sizes, {', '.join(made)}"
+    values = [*node.outputs, *[v for g in node.regions.values() for v in g.captures]]
+    if strange := next((v for v in values if not holds(v.dtype)), None):
+        return f"no kernel reads {strange.dtype}"
+    for inner in (n for g in node.regions.values() for n in g.nodes):
+        if (found := claim(inner)).how != "native":
+            return f"a branch runs {inner.op} on the host: {found.reason}"
+    return ""
+
+
 def claim(node: Node) -> Claim:
     """How a node runs on operands of its types."""
     if is_leaf(node):
@@ -104,6 +118,8 @@ def claim(node: Node) -> Claim:
         return Claim("native", "a copy" if moved else "a view")
     if node.op == "scan" and all(claim(n).how == "native" for n in node.regions["body"].walk()):
         return Claim("native", "the kernels of its body, called again for every turn")
+    if node.op == "if" and not declined_branches(node):
+        return Claim("native", "the kernels of both branches; a run takes those of one")
     outs = node.outputs or [Value(t) for t in infer(node)]  # a call being recorded has none yet
     try:
         lower(node, [whole(v) for v in node.inputs], [whole(v) for v in outs])

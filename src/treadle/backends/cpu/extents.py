@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...ir.dims import Size, bounds, symbol_name, symbols
 from ...ir.graph import Node, Value
 from ...memory.views import View
-from .assembly import HostStep, NativeStep, RepeatStep, Stage
+from .assembly import GuardStep, HostStep, NativeStep, RepeatStep, Stage
+from .limits import Limits
 from .words import Part
 
 _LEAST = 16
@@ -46,6 +47,8 @@ def obstacle(stage: Stage, known: Mapping[NativeStep, Sequence[Part]], buffers: 
             return f"{step.node.op} runs on the host"
         if isinstance(step, RepeatStep) and not names.isdisjoint(symbols(step.count)):
             return f"{step.node.op} repeats along it"
+        if isinstance(step, GuardStep) and not names.isdisjoint(_asked(step)):
+            return f"{step.node.op} has branches that may not admit it"
         for call in step.calls():
             if not all(_linear(size, names) for _, size, _ in known[call]):
                 return f"{step.node.op} addresses elements by more than a multiple of it"
@@ -63,6 +66,12 @@ def depends(node: Node) -> set[str]:
     found = set(node.reads())
     found.update(n for v in (*node.uses(), *node.outputs) for d in v.shape for n in symbols(d))
     return found
+
+
+def _asked(step: GuardStep) -> set[str]:
+    """The symbols that decide whether guarded steps can run, and what their leaves are."""
+    found = {s for n in Limits(step.nodes).windows() for s in symbols(n)}
+    return found.union(*[depends(n) for n in (*step.checks, *step.leaves)])
 
 
 def _linear(size: Size, names: frozenset[str], grows: bool = False) -> bool:

@@ -18,15 +18,20 @@ if TYPE_CHECKING:
 def facts(program: CpuProgram) -> dict[Node, Fact]:
     """Kernel and memory of every node. Nodes without kernels of their own have views or values."""
     kernels: dict[Node, list[str]] = {}
+    hosted: dict[Node, str] = {}
     for stage in program.whole.stages:
         for step in stage.steps:
-            if not isinstance(step, HostStep):
+            if isinstance(step, HostStep):
+                hosted[step.node] = step.reason
+            else:
                 names = [kernel_name(c.kernel, c.lowered) for c in step.calls()]
-                kernels.setdefault(step.node, []).extend(dict.fromkeys(names))
+                kernels.setdefault(stage.inside.get(step, step.node), []).extend(names)
     prepared = set(program.whole.prepared)
     places = Places(program)
-    return {node: Fact(", ".join(kernels.get(node, ())), "parameters" if node in prepared else (
-        places.of(node.outputs[0]) if node.outputs else "")) for node in program.graph.nodes}
+    return {node: Fact(", ".join(dict.fromkeys(kernels.get(node, ()))),
+                       "parameters" if node in prepared else (
+                           places.of(node.outputs[0]) if node.outputs else ""),
+                       hosted.get(node, "")) for node in program.graph.nodes}
 
 
 class Places:

@@ -40,6 +40,10 @@ class Limits:
                 raise RunError(f"{node_text(node)}: a window of {taken} does not fit an axis of "
                                f"{have}, pads included")
 
+    def windows(self) -> Iterable[Size]:
+        """Padded axes and the extents of the windows on them."""
+        return [d for window in self._windows for d in window]
+
     def sizes(self) -> Iterable[Size]:
         """The sizes that are checked."""
         return [d for shapes in (self._first, self._windows) for shape in shapes for d in shape]

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...codegen.llvm.schedule import Frame, Phase, Schedule
-from ...declare import evaluate as interpreter
+from ...codegen.llvm.schedule import Frame, Guard, Phase, Schedule
 from ...declare.arrays import Array, np_dtype
-from ...declare.room import array_bytes
-from ...errors import OperatorError, RunError
 from ...ir.dims import Size, evaluate, symbols
-from ...ir.graph import Node, Value
+from ...ir.graph import Value
 from ...memory.arena import ArenaPlan, Layout
 from ...memory.liveness import Access
 from ...memory.views import View
 from .addresses import Place, address
 from .assembly import AnyStep, Assembled, HostStep, NativeStep, RepeatStep, Stage
 from .extents import depends, obstacle, rounded
+from .guards import Guarded, Numbered
+from .leaves import bound, dry_run, leaf, place
 from .limits import Limits, reserve
 from .lowered import Packed
 from .words import Base, Words, parts
@@ -70,6 +70,10 @@ class Segment:
         self.moving = {b: list(zip(at.tolist(), offsets[at].tolist(), strict=True))
                        for b, at in self.following.items()}
 
+    def flag(self, guard: Guard) -> bool:
+        """What a guard looks at."""
+        return ctypes.c_uint8.from_address(self.frame.table[guard.offset]).value != 0
+
     def point(self, words: Followers, address: int) -> None:
         """Write the words of a moving base."""
         table = self.frame.table
@@ -82,6 +86,7 @@ class HostCall:
     """A host step with the places of what it reads."""
 
     step: HostStep
+    number: int
     places: dict[Value, Place]
 
 
@@ -157,16 +162,18 @@ class Planner:
         self.direct = [v for v in direct if any(v in written(s) for s in stage.steps)]
         own = {*self.direct, *whole.graph.inputs}  # kernels may write resident inputs
         steps = [self._access(s, own) for s in stage.steps]
+        self.guarded = Guarded(stage)
         sizes = {b: _nbytes(b) for s in steps for b in s.writes}
         self.arena: ArenaPlan[Value] = ArenaPlan(steps, sizes, [v for v in later if v in sizes])
-        nodes = [*[s.node for s in stage.steps if not isinstance(s, HostStep)],
-                 *stage.leaves, *stage.views]
+        nodes = [*[s.node for s in stage.steps if not isinstance(s, HostStep)
+                   and s not in stage.inside], *stage.leaves, *stage.views]
         self.limits = Limits(nodes)
         self.made = [*self.arena.sizes, *self.direct]
         self.symbols = sorted(self._symbols())
         self._parts = {c: parts(c) for s in stage.steps if not isinstance(s, HostStep)
-                       for c in s.calls()}
+                       for c in (*s.calls(), *self.guarded.refusals(s))}
         names = frozenset(extents or ()).intersection(self.symbols)
+        nodes += self.guarded.nodes()
         values = [*self.made, *(v for node in nodes for v in node.outputs)]
         self.obstacle = obstacle(stage, self._parts, values, names)
         self.extents = {n: room for n, room in (extents or {}).items()
@@ -199,30 +206,23 @@ class Planner:
             writes = tuple([b for b in low.writes if b not in own])
             return Access(writes, tuple(low.reads), tuple(
                 [(new, old) for new, old in low.reuse if new not in own]))
-        if isinstance(step, RepeatStep):
-            return Access(tuple([b for b in written(step) if b not in own]), tuple(read(step)))
-        return Access((), tuple(read(step)))
+        hosted = isinstance(step, HostStep)
+        return Access(() if hosted else tuple([b for b in written(step) if b not in own]),
+                      tuple(read(step)))
 
     def _symbols(self) -> set[str]:
         found = {name for size in self.limits.sizes() for name in symbols(size)}
         for s in self.stage.steps:
-            sizes: list[Size] = []
-            if isinstance(s, HostStep):
-                for v in s.views.values():
-                    sizes += _sizes(v)
-            else:
-                for w in (w for c in s.calls() for w in c.lowered.words):
-                    sizes += _sizes(w)
-                for v in written(s):
-                    sizes += v.shape
+            sizes = [n for w in _words(s) for n in _sizes(w)]
+            for v in () if isinstance(s, HostStep) else written(s):
+                sizes += v.shape
             turn = {s.turn} if isinstance(s, RepeatStep) else set[str]()
             if isinstance(s, RepeatStep):
                 sizes.append(s.count)
             found.update({name for size in sizes for name in symbols(size)} - turn)
         for node in (*self.stage.leaves, *self.stage.checks):
-            found |= node.reads()
-            found.update(n for v in node.uses() for d in v.shape for n in symbols(d))
-        return found
+            found |= depends(node)
+        return found | self.guarded.symbols()
 
     def plan(self, binding: Mapping[str, int], lengths: Collection[str] = ()) -> Plan:
         """Numbers for everything; raises `RunError` for sizes that a view does not allow.
@@ -232,28 +232,32 @@ class Planner:
         self.limits.check(binding)
         for node in self.stage.checks:
             dry_run(node, binding)
-        layout = self.arena.layout(binding)
+        refused = self.guarded.refused(binding)
+        layout = self.arena.layout(binding, self.guarded.unused(refused))
         own = sum([evaluate(_nbytes(v), binding) for v in self.direct])
         reserve(layout.total + own, self.made, binding)
         items: list[Segment | HostCall] = []
         numbered = list(enumerate(self.stage.steps))
         for hosted, group in groupby(numbered, lambda s: isinstance(s[1], HostStep)):
+            steps = list(group)
             if not hosted:
-                items.append(self._segment(list(group), binding, lengths))
-                continue
-            for _, step in group:
-                assert isinstance(step, HostStep)
-                items.append(HostCall(step, {v: place(w, binding) for v, w in step.views.items()}))
-        leaves: dict[Base, Array] = {self.whole.views[v].base: a for node in self.stage.leaves
-                  for v, a in zip(node.outputs, leaf(node, binding), strict=True)}
+                native = [(n, s) for n, s in steps if not isinstance(s, HostStep)]
+                taken = self.guarded.replaced(native, refused)
+                items.append(self._segment(taken, binding, lengths))
+            items += [HostCall(s, n, {v: place(w, binding) for v, w in s.views.items()})
+                      for n, s in steps if isinstance(s, HostStep)]
+        leaves: dict[Base, Array] = {
+            self.whole.views[v].base: a
+            for node in (*self.stage.leaves, *self.guarded.leaves(refused))
+            for v, a in zip(node.outputs, leaf(node, binding), strict=True)}
         return Plan(layout, binding, binding, leaves, items,
                     {v: bound(v, binding) for v in self.direct})
 
-    def _segment(self, steps: Sequence[tuple[int, AnyStep]], binding: Mapping[str, int],
+    def _segment(self, steps: Sequence[Numbered], binding: Mapping[str, int],
                  lengths: Collection[str]) -> Segment:
         work = self._words(steps, binding)
         less = {n: self._words(steps, {**binding, n: binding[n] - 1}).offsets for n in lengths}
-        cut = [Phase(tuple(c), n) for c, n in work.phases]
+        cut = [Phase(tuple(p.calls), p.chunks, p.guard) for p in work.phases]
         return Segment([s for _, s in steps], [n for n, _ in steps], cut,
                        Schedule(cut, self.whole.programs, work.scratch),
                        Frame([0] * len(work.offsets)),
@@ -261,13 +265,9 @@ class Planner:
                        np.array(work.offsets, np.int64),
                        {n: np.subtract(work.offsets, few) for n, few in less.items()})
 
-    def _words(self, steps: Sequence[tuple[int, AnyStep]], binding: Mapping[str, int]) -> Words:
+    def _words(self, steps: Sequence[Numbered], binding: Mapping[str, int]) -> Words:
         work = Words(self.whole.addresses, self._parts, binding)
-        for number, step in steps:
-            if isinstance(step, NativeStep):
-                work.call(number, step)
-            elif isinstance(step, RepeatStep):
-                work.repeat(number, step)
+        work.write(steps)
         return work
 
 
@@ -283,8 +283,16 @@ def read(step: AnyStep) -> Sequence[Value]:
     if isinstance(step, HostStep):
         return tuple(dict.fromkeys([v.base for v in step.views.values()]))
     made = written(step)
-    found = dict.fromkeys([b for c in step.calls() for b in c.lowered.reads])
+    found = dict.fromkeys([*[b for c in step.calls() for b in c.lowered.reads],
+                           *[flag.base for flag in step.flags()]])
     return tuple([b for b in found if b not in made])
+
+
+def _words(step: AnyStep) -> Sequence[object]:
+    """What the sizes that a step needs are in."""
+    if isinstance(step, HostStep):
+        return tuple(step.views.values())
+    return (*(w for c in step.calls() for w in c.lowered.words), *step.flags())
 
 
 def _sizes(word: object) -> Sequence[Size]:
@@ -300,46 +308,3 @@ def _nbytes(value: Value) -> Size:
     for d in value.shape:
         size = size * d
     return size
-
-
-def bound(value: Value, binding: Mapping[str, int]) -> tuple[int, ...]:
-    """A value's shape as numbers."""
-    return tuple([evaluate(d, binding) for d in value.shape])
-
-
-def place(view: View, binding: Mapping[str, int]) -> Place:
-    """A view as NumPy describes it."""
-    item = view.base.dtype.bits // 8
-    return (tuple([evaluate(d, binding) for d in view.shape]),
-            tuple([evaluate(s, binding) * item for s in view.strides]),
-            evaluate(view.offset, binding) * item)
-
-
-def leaf(node: Node, binding: Mapping[str, int]) -> tuple[Array, ...]:
-    """The outputs of a node that needs sizes alone. A `full` gives its one element."""
-    attrs: dict[str, Any] = {k: interpreter.bind_attr(v, binding) for k, v in node.attrs.items()}
-    if node.op == "full" and np_dtype(node.outputs[0].dtype).kind != "O":
-        attrs["shape"] = ()
-    else:
-        reserve(sum([evaluate(array_bytes(v.type), binding) for v in node.outputs]), node.outputs,
-                binding)
-    out = _apply(node, attrs, binding)
-    return tuple([np.ascontiguousarray(a).reshape(a.shape) for a in out])
-
-
-def dry_run(node: Node, binding: Mapping[str, int]) -> None:
-    """Run a view's body on shapes alone, for its error."""
-    _apply(node, {k: interpreter.bind_attr(v, binding) for k, v in node.attrs.items()}, binding)
-
-
-def _apply(node: Node, attrs: Mapping[str, Any], binding: Mapping[str, int]) -> tuple[Array, ...]:
-    step = interpreter.Step(node)
-    blank = [np.broadcast_to(np.zeros((), np_dtype(v.dtype)), bound(v, binding))
-             for v in node.inputs]
-    try:
-        return interpreter.apply(node, step.op, blank, attrs, {}, dict(binding))
-    except OperatorError as e:
-        where = f" at {node.loc}" if node.loc else ""
-        shown = ", ".join([f"{v.dtype}{list(a.shape)}" for v, a in zip(
-            node.inputs, blank, strict=True)])
-        raise RunError(f"{node.op}({shown}){where}: {e.message}", hint=e.hint) from None

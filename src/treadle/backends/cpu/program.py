@@ -22,7 +22,7 @@ from ...passes.base import Context, Legaliser
 from ...passes.fuse import Fuse
 from ..base import Buffer, Call, Data, Fact, Grant, HostStorage, State
 from .addresses import address, array_at, solid
-from .assembly import Assembled, Assembler, HostStep, RepeatStep
+from .assembly import Assembled, Assembler, GuardStep, HostStep, RepeatStep
 from .direct import Direct
 from .dump import write
 from .facts import facts
@@ -245,6 +245,10 @@ class CpuProgram:
         """The error of a kernel in a stage as one about the model's node."""
         step = self.whole.stages[at].steps[fault.node]
         assert not isinstance(step, HostStep)
+        if isinstance(step, GuardStep):
+            found = self.stages[at].guarded.refusal(fault.node, binding)
+            assert found is not None
+            return found
         shown = ", ".join([str(v.type) for v in step.node.inputs])
         where = f" at {step.node.loc}" if step.node.loc else ""
         why = f"a step of its body failed on {fault.value}" if isinstance(step, RepeatStep) else (

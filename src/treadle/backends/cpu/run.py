@@ -15,6 +15,7 @@ from ...declare.evaluate import Binding, Watch
 from ...ir.graph import Graph, Node, Value
 from ...memory.views import View
 from .addresses import Place, address, array_at, solid
+from .assembly import AnyStep
 from .limits import reserve
 from .plan import Base, HostCall, Plan, Segment, bound, place
 
@@ -51,7 +52,7 @@ class Run:
         self.arrays: dict[Base, Array] = {}
         self.plans: list[Plan] = []
         self.views = program.whole.views
-        self.seen = 0
+        self.seen = self.dead = 0
 
     def find(self, base: Base) -> Array:
         """The array behind a base."""
@@ -72,44 +73,55 @@ class Run:
             self.arrays[v] = np.empty(shape, np_dtype(v.dtype)) if old is None else self.find(old)
         slow = self.watch is not None or program.poison
         freed = program.stages[at].arena.freed() if slow else []
-        done = 0
+        self.dead = 0
         for item in plan.items:
             if isinstance(item, HostCall):
                 self._watched(item.step.node)
+                self._poison(freed, item.number)
                 self._host(item)
-                done += 1
             elif slow:
-                self._singly(item, freed)
-                done += len(item.steps)
+                self._point(item)
+                self._singly(item, program.whole.stages[at].inside, freed)
             else:
+                self._point(item)
                 self._native(item, item.schedule)
-            if slow and freed:
-                self._poison(freed[done - 1])
+        self._poison(freed, len(freed))
 
-    def _native(self, segment: Segment, schedule: Schedule) -> None:
+    def _point(self, segment: Segment) -> None:
         for b, words in segment.moving.items():
             segment.point(words, address(self.find(b)))
+
+    def _native(self, segment: Segment, schedule: Schedule) -> None:
         try:
             self.program.pool.run(schedule, segment.frame)
         except KernelFault as fault:
             raise self.program.error(len(self.plans) - 1, fault, self.binding) from None
 
-    def _singly(self, segment: Segment, freed: Sequence[Sequence[Value]]) -> None:
+    def _singly(self, segment: Segment, inside: Mapping[AnyStep, Node],
+                freed: Sequence[Sequence[Value]]) -> None:
         """Kernel after kernel, so that values can be seen before their memory is used again."""
         numbered = dict(zip(segment.numbers, segment.steps, strict=True))
-        calls = [(c, phase.chunks) for phase in segment.phases for c in phase.steps]
-        for i, (call, chunks) in enumerate(calls):
-            self._watched(numbered[call.node].node)
-            one = Schedule([Phase((call,), chunks)], segment.schedule.program,
-                           segment.schedule.scratch)
-            self._native(segment, one)
-            if i + 1 == len(calls) or calls[i + 1][0].node != call.node:
-                self._poison(freed[call.node])
+        resume = 0
+        for at, phase in enumerate(segment.phases):
+            if at < resume:
+                continue
+            for call in phase.steps:
+                step = numbered[call.node]
+                self._watched(inside.get(step, step.node))
+                self._poison(freed, call.node)
+                one = Schedule([Phase((call,), phase.chunks)], segment.schedule.program,
+                               segment.schedule.scratch)
+                self._native(segment, one)
+            if (guard := phase.guard) is not None and segment.flag(guard) is not guard.value:
+                resume = at + 1 + guard.phases
 
-    def _poison(self, dead: Sequence[Value]) -> None:
+    def _poison(self, freed: Sequence[Sequence[Value]], before: int) -> None:
+        """Overwrite what nothing needs after the steps before `before`, skipped ones included."""
         if self.program.poison:
-            for b in dead:
+            sizes = self.plans[-1].layout.sizes
+            for b in [b for dead in freed[self.dead:before] for b in dead if sizes[b]]:
                 self.find(b).reshape(-1).view(np.uint8)[...] = 0xFF
+        self.dead = before
 
     def _watched(self, node: Node | None) -> None:
         """Show the outputs of every node before `node`, or of all that are left."""

@@ -16,7 +16,7 @@ from .claims import writes_anywhere
 from .pointwise import copy
 
 if TYPE_CHECKING:
-    from .assembly import Assembler, NativeStep
+    from .assembly import Assembler, GuardStep, NativeStep, Stage
 
 TURN = "%turn"
 
@@ -33,10 +33,12 @@ def scan_natively(work: Assembler, node: Node) -> bool:
     first = list(node.outputs[:carried])
     sets = (first, [Value(v.type, v.name) for v in first])
     count = _count(node, carried)
-    bodies: list[Sequence[NativeStep]] = []
+    bodies: list[Sequence[NativeStep | GuardStep]] = []
+    mark = work.mark()
     for p in (0, 1):
         steps = _turn(work, node, body, (sets[p], sets[1 - p]), count)
         if steps is None:
+            work.back(mark)
             return False
         bodies.append(steps)
     start = [[work.call(node, copy(work.views[v], whole(to))) for v, to in zip(
@@ -73,7 +75,7 @@ def _flag(flags: object, i: int) -> bool:
 
 
 def _turn(work: Assembler, node: Node, body: Graph, sets: tuple[list[Value], list[Value]],
-          count: Size) -> list[NativeStep] | None:
+          count: Size) -> list[NativeStep | GuardStep] | None:
     """The calls of a turn that reads one set of carried values and writes the other."""
     reads, writes = sets
     n = len(reads)
@@ -92,10 +94,31 @@ def _turn(work: Assembler, node: Node, body: Graph, sets: tuple[list[Value], lis
         if v.producer is not None and v.producer in own and writes_anywhere(v.producer):
             work.placed.setdefault(v, target)
     placed = {v: work.placed[v] for v in body.outputs if v in work.placed}
-    steps = work.nodes(body.nodes)
+    steps = _steps(work, work.body(body.nodes))
     for v in placed:
         del work.placed[v]
     if steps is None:
         return None
     return [*steps, *(work.call(node, copy(work.views[v], t)) for v, t in zip(
         body.outputs, targets, strict=True) if work.views[v] != t)]
+
+
+def _steps(work: Assembler, stage: Stage | None) -> list[NativeStep | GuardStep] | None:
+    """The steps of a turn; None if it needs the host, a loop of its own, or checks of sizes."""
+    from .assembly import GuardStep, NativeStep
+
+    if stage is None or stage.checks:
+        return None
+    steps: list[NativeStep | GuardStep] = []
+    leaves = list(stage.leaves)
+    for step in stage.steps:
+        if isinstance(step, NativeStep):
+            steps.append(step)
+        elif isinstance(step, GuardStep) and not step.checks:
+            leaves += step.leaves
+            steps.append(GuardStep(step.node, step.flag, step.value, step.steps))
+        else:
+            return None
+    known = work.stages[-1].leaves
+    known += [n for n in leaves if n not in known]
+    return steps
