@@ -218,7 +218,13 @@ def test_what_keeps_a_branch_on_the_host_is_said() -> None:
             x, names=("found",)), dtype=x.dtype), axes=(0, 1)), orelse=lambda: OPS["sum"](
                 x, axes=(0,)))
 
+    def listed(x: V, p: V) -> V:
+        both = if_(p, then=lambda: OPS["sequence_construct"]([x, x]),
+                   orelse=lambda: OPS["sequence_construct"]([x * 2.0, x]))
+        return OPS["concat_from_sequence"](both, axis=0, fresh="m")
+
     for fn, why in ((sized, "its branches give different sizes, k_0_0"),
+                    (listed, "no kernel reads seq"),
                     (hosted, "a branch runs nonzero on the host: ")):
         exe, judge = (compiled(fn, "f32[n]", "bool[]", on=on) for on in ("cpu", "reference"))
         how, reason = claims(exe)[0]

@@ -101,8 +101,9 @@ def declined_branches(node: Node) -> str:
     if made := sorted(node.makes()):
         return f"its branches give different sizes, {', '.join(made)}"
     values = [*node.outputs, *[v for g in node.regions.values() for v in g.captures]]
-    if strange := next((v for v in values if not holds(v.dtype)), None):
-        return f"no kernel reads {strange.dtype}"
+    strange = next((v.dtype for v in values if not holds(v.dtype)), None)
+    if strange is not None:
+        return f"no kernel reads {strange}"
     for inner in (n for g in node.regions.values() for n in g.nodes):
         if (found := claim(inner)).how != "native":
             return f"a branch runs {inner.op} on the host: {found.reason}"
