@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnxruntime import InferenceSession, SessionOptions
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument
 
 import treadle
 from tests.onnx.build import F32, I64, model, node
 from tests.onnx.ort import Run, check
+from tests.runtime.surface import HERE
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -44,6 +47,30 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_as_onnxruntime(name: str) -> None:
     check(CASES[name])
+
+
+BROADCASTS = ((3, 1), (2, 1, 4), (1, 4), (2, 3, 4), (5, 1, 3, 1), (2, 2, 4), (2,), (1, 5), (-1,),
+              (0,), (4, 3, 4), (5, 2, 2, 4))
+
+
+@pytest.mark.parametrize("on", HERE)
+def test_expand_refuses_what_onnxruntime_does(on: str) -> None:
+    """Shapes that are computed, against an input whose sizes are known."""
+    options = SessionOptions()
+    options.log_severity_level = 4
+    for n in (1, 2, 3, 4):
+        data = model([node("Expand", ["x", "s"], ["y"])],
+                     [("x", F32, [2, 3, 4]), ("s", I64, [n])], [("y", F32, None)]
+                     ).SerializeToString()
+        exe, judge = treadle.load(data).compile(on), InferenceSession(data, options)
+        for shape in [s for s in BROADCASTS if len(s) == n]:
+            try:
+                want = judge.run(None, {"x": X, "s": ints(*shape)})[0]
+            except (InvalidArgument, Fail):
+                with pytest.raises(treadle.TreadleError, match="expand to|is negative"):
+                    exe(X, ints(*shape))
+            else:
+                np.testing.assert_array_equal(exe(X, ints(*shape))["y"], want)
 
 
 def test_an_axis_named_twice() -> None:

@@ -175,11 +175,15 @@ def _same(x: View) -> View:
     return x
 
 
+def _expected(x: View, shape: Shape) -> View:  # noqa: ARG001 - the operator's attribute
+    return x
+
+
 Rule: TypeAlias = "Callable[..., View | tuple[View, ...] | None]"
 RULES: dict[str, Rule] = {
     "reshape": _reshape, "transpose": _transpose, "squeeze": _squeeze, "unsqueeze": _unsqueeze,
     "flip": _flip, "slice": _slice, "narrow": _narrow, "expand": _expand, "split": _split,
-    "identity": _same, "stop_gradient": _same}
+    "identity": _same, "stop_gradient": _same, "expect_broadcast": _expected}
 """Operators whose outputs are views of their only operand."""
 
 
@@ -215,6 +219,9 @@ def certain(node: Node) -> bool:
     if node.op == "squeeze":
         return all([shape[i] == 1 for i in axes_of(
             cast("tuple[int, ...]", node.attrs["axes"]), len(shape))])
+    if node.op == "expect_broadcast":
+        return all([want in (1, have) for have, want in zip(
+            reversed(shape), reversed(cast(Shape, node.attrs["shape"])), strict=False)])
     if node.op == "narrow":
         axis = axis_of(cast(int, node.attrs["axis"]), len(shape))
         start, length = cast(Size, node.attrs["start"]), cast(Size, node.attrs["length"])

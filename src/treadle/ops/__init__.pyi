@@ -760,6 +760,13 @@ def expand_dynamic(x: H, shape: H, /, *, names: Sequence[str]) -> H:
     """expand with a shape known at run time."""
 
 
+def expect_broadcast(x: H, /, *, shape: Sequence[Size]) -> H:
+    """X itself, if expanding it by `shape` leaves it as it is: each size there is 1 or x's own.
+
+    What is not known before is checked at run time.
+    """
+
+
 def expm1(x: E, /) -> E:
     """e ** x - 1, accurate near 0."""
 

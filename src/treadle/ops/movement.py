@@ -103,6 +103,41 @@ def expand(x: Array, *, shape: tuple[Size, ...]) -> Array:
     return np.broadcast_to(x, np.broadcast_shapes(x.shape, ints(shape)))
 
 
+def _fits(x: Shape, shape: Shape) -> Sequence[tuple[Size, Size]]:
+    """Sizes of x that are not the ones beside them in `shape`, aligned at the last axis."""
+    pairs = zip(x[len(x) - len(shape):], shape, strict=True)
+    return [(have, want) for have, want in pairs if want not in (1, have)]
+
+
+def _expect_types(x: TensorType, *, shape: Shape) -> TensorType:
+    if len(shape) > x.rank:
+        raise OperatorError(f"{x} has fewer axes than {shape_text(shape)}")
+    for have, want in _fits(x.shape, shape):
+        if surely_differ(have, want) and surely_differ(want, 1):
+            raise OperatorError(f"{x} does not expand to {shape_text(shape)}: {have} against "
+                                f"{want}")
+    return x
+
+
+def _expect_back(g: Value, x: Value, *, shape: Shape) -> Value:
+    return g
+
+
+@view(types=_expect_types, transpose=_expect_back, samples=[
+    sample("f32[2,3]", shape=(1, 3)), sample("f32[2,3]", shape=()),
+    known([[1.0, 2.0]], shape=(2,), expect=[[[1.0, 2.0]]])])
+def expect_broadcast(x: Array, *, shape: tuple[Size, ...]) -> Array:
+    """X itself, if expanding it by `shape` leaves it as it is: each size there is 1 or x's own.
+
+    What is not known before is checked at run time.
+    """
+    if wrong := _fits(x.shape, ints(shape)):
+        have, want = wrong[0]
+        raise OperatorError(f"an axis of {have} does not expand to {want}",
+                            hint="a size of the shape is the input's own, or one of them is 1")
+    return x
+
+
 def _squeeze_types(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
     gone = axes_of(axes, x.rank)
     if wrong := [i for i in gone if surely_differ(x.shape[i], 1)]:

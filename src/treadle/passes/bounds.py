@@ -27,8 +27,8 @@ SLACK = 1.01
 """Covers the rounding of sums."""
 SAME = frozenset({
     "reshape", "transpose", "unsqueeze", "squeeze", "expand", "slice", "narrow", "split", "flip",
-    "tile", "identity", "stop_gradient", "neg", "abs", "relu", "gelu", "gelu_tanh", "silu", "swish",
-    "hard_swish"})
+    "tile", "identity", "stop_gradient", "expect_broadcast", "neg", "abs", "relu", "gelu",
+    "gelu_tanh", "silu", "swish", "hard_swish"})
 """Operators whose results are no larger than their first operand, apart from rounding."""
 UNIT = frozenset({"tanh", "erf", "sigmoid", "softmax", "sin", "cos", "hard_sigmoid"})
 """Operators of bounded operands whose results lie in -1..1."""

@@ -75,7 +75,8 @@ class LateExecutable:
     def run(self, arrays: Sequence[Array], *, out: Mapping[str, Array] | None = None,
             watch: Watch | None = None) -> Outputs:
         """Run on one array per input."""
-        return self._line.run(lambda: self._run(arrays, out, watch))
+        seen = self._line.inner(watch) if watch else None
+        return self._line.run(lambda: self._run(arrays, out, seen))
 
     def submit(self, *args: Any, out: Mapping[str, Array] | None = None,  # noqa: ANN401 - arrays of any library
                **named: Any) -> Future[Outputs]:  # noqa: ANN401 - arrays of any library

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import RunError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
+
+    from ..declare.arrays import Array
+    from ..declare.evaluate import Watch
+    from ..ir.graph import Node
 
 T = TypeVar("T")
 IN_FLIGHT = 32
@@ -52,6 +56,17 @@ class Line:
     def inside(self) -> bool:
         """Whether this thread is in the middle of a job."""
         return self.holder == threading.get_ident()
+
+    def inner(self, watch: Watch) -> Watch:
+        """A callback of a job, which a device may call from a thread of its own."""
+        def seen(node: Node, outputs: Sequence[Array]) -> None:
+            before, self.holder = self.holder, threading.get_ident()
+            try:
+                watch(node, outputs)
+            finally:
+                self.holder = before
+
+        return seen
 
     def _do(self, job: Callable[[], T]) -> T:
         with self.lock:

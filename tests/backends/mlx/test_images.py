@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.backends.mlx.running import normal, run_graph
+from tests.backends.mlx.running import executable, normal, run_graph
 from tests.conformance.harness import execute
 from treadle.declare.arrays import type_of
+from treadle.errors import RunError
 from treadle.ir.graph import Value, trace
 from treadle.ops.activations import relu
 from treadle.ops.arithmetic import add, mul
@@ -59,3 +60,13 @@ def test_after_a_convolution(tail: str) -> None:
     want = execute(graph, arrays)
     for a, b in zip(run_graph("lazy", graph, arrays), want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", ["lazy", "eager"])
+def test_a_window_that_does_not_fit_is_refused(mode: str) -> None:
+    """MLX itself gives one where the step is larger than what is missing."""
+    exe = executable(lambda x, w: conv(x, w, strides=(4, 4)), "f32[1,1,n,n]", "f32[1,1,5,5]",
+                     mode=mode)
+    assert exe(normal(1, 1, 5, 5), normal(1, 1, 5, 5)).popitem()[1].shape == (1, 1, 1, 1)
+    with pytest.raises(RunError, match="a window of 5 does not fit an axis of 3"):
+        exe(normal(1, 1, 3, 3), normal(1, 1, 5, 5))

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from ...ir.dims import Size
 from ...ir.graph import Node
-from ...ops.windows import per_axis
+from ...ops.windows import out_shape, per_axis
 from .arrays import number, on_gpu, wide
 from .layout import last
 from .lowering import Lowering, Pack, plain
@@ -50,10 +51,12 @@ def convolution(x: mx.array, w: mx.array, *, strides: Ints, dilations: Ints, pad
     """x[N, spatial.., C] with filters that `_packed` made."""
     n = x.ndim - 2
     steps, gaps = per_axis("strides", strides, n, 1), per_axis("dilations", dilations, n, 1)
-    dtype = x.dtype
+    dtype, edges = x.dtype, per_axis("pads", pads, 2 * n, 0)
+    space: tuple[Size, ...] = x.shape[1:-1]
+    out_shape(space, w.shape[1:-1], steps, gaps, edges)  # MLX gives a window where none fits
     if not on_gpu():
         x, w = wide(x), wide(w)
-    body, low, high = crop(x, per_axis("pads", pads, 2 * n, 0))
+    body, low, high = crop(x, edges)
     ones = {*w.shape[1:-1], *steps, groups} == {1}
     if ones and not any((*low, *high)):
         return mx.matmul(body, mx.reshape(w, (w.shape[0], -1)).T).astype(dtype)

@@ -35,6 +35,14 @@ def expand(x: mx.array, *, shape: Ints) -> mx.array:
     return mx.broadcast_to(x, np.broadcast_shapes(tuple(x.shape), shape))
 
 
+def expect_broadcast(x: mx.array, *, shape: Ints) -> mx.array:
+    """X itself, checked."""
+    for have, want in zip(reversed(x.shape), reversed(shape), strict=False):
+        if want not in (1, have):
+            raise OperatorError(f"an axis of {have} does not expand to {want}")
+    return x
+
+
 def squeeze(x: mx.array, *, axes: Ints) -> mx.array:
     """Axes of size 1 dropped."""
     if wrong := [a for a in axes if x.shape[a] != 1]:
@@ -140,7 +148,8 @@ def _numbers(node: Node) -> str:
 
 
 _FREE: dict[str, Callable[..., mx.array | list[mx.array]]] = {
-    "reshape": reshape, "transpose": transpose, "expand": expand, "squeeze": squeeze,
+    "reshape": reshape, "transpose": transpose, "expand": expand,
+    "expect_broadcast": expect_broadcast, "squeeze": squeeze,
     "unsqueeze": unsqueeze, "flip": flip, "slice": cut, "narrow": narrow, "split": split,
     "tile": tile, "roll": roll, "trilu": trilu}
 LOWERINGS: dict[str, Lowering] = {

@@ -89,6 +89,11 @@ rule("expand_expand", lambda x, s, t: op.expand(op.expand(x, shape=s), shape=t),
      lambda x, out: op.expand(x, shape=out.shape),
      examples=[{"x": "T[3,1]", "s": (3, 2), "t": (4, 3, 2)}])
 
+rule("expect_known", lambda x, s: op.expect_broadcast(x, shape=s), lambda x: x,
+     when=lambda x, s: all(w in (1, h) for h, w in zip(
+         x.shape[len(x.shape) - len(s):], s, strict=True)),
+     examples=[{"x": CUBE, "s": (1, 4)}, {"x": CUBE, "s": ()}])
+
 rule("slice_whole", lambda x, s, e, t, a: op.slice(x, starts=s, ends=e, steps=t, axes=a),
      lambda x: x, when=lambda x, s, t, a, out: whole(x, s, t, a, out),
      examples=[{"x": CUBE, "s": (0,), "e": (2**62,), "t": (1,), "a": (1,)}])

@@ -179,8 +179,11 @@ def expand(ctx: Context, x: Value, shape: Value) -> Value:
             raise OperatorError(f"{x.type} does not expand to {list(want)}",
                                 hint="a size of the shape is the input's own, or one of them is 1")
     # where the input's size is a number other than 1, a valid shape holds it or 1
-    out = tuple([h if w == 1 or (isinstance(h, int) and h != 1) else w
-                 for h, w in zip(have, want, strict=True)])
+    held = [isinstance(h, int) and h != 1 for h in have]
+    out = tuple([h if w == 1 or kept else w for h, w, kept in zip(have, want, held, strict=True)])
+    asked = tuple([w if kept else 1 for w, kept in zip(want, held, strict=True)])
+    if any(a not in (1, h) for a, h in zip(asked, have, strict=True)):
+        x = op("expect_broadcast", x, shape=asked[rank - x.type.rank:])
     return op("expand", x, shape=out)
 
 
