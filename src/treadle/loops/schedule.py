@@ -39,6 +39,8 @@ class Schedule:
 
 _LONG = 60
 """Operations of an expression whose steps do not overlap."""
+_FULL = 14
+"""Operations of a map's step beside which those of its loop take no time."""
 _BUSY = 12
 """Operations beside which an accumulator's own step takes no time."""
 _SHORT = 512
@@ -126,9 +128,9 @@ def _operations(loop: Loop) -> int:
 
 
 def _in_flight(kernel: Kernel, inner: bool) -> int:
-    """Steps of a map at once: long expressions fill the processor by themselves."""
+    """Steps of a map in one turn. The processor overlaps turns; long steps lose registers to it."""
     size = sum(bool(e.args) for e in reached(kernel, *kernel.body))
-    return 1 if size > _LONG else 2 if inner or size > _LONG // 2 else 4
+    return 1 if size > (_LONG if inner else _FULL) else 2 if inner else 4
 
 
 def _single(kernel: Kernel) -> bool:
