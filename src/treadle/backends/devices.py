@@ -28,7 +28,7 @@ def default() -> str:
     if not (why := device(DEFAULT).unavailable()):
         return DEFAULT
     warnings.warn(f"models run on the slow device '{FALLBACK}': '{DEFAULT}' cannot run here: {why}",
-                  stacklevel=3)
+                  stacklevel=4)
     return FALLBACK
 
 

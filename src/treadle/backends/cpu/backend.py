@@ -32,8 +32,8 @@ class Cpu:
         """Why there is no code generator here, or nothing."""
         try:
             import llvmlite.binding  # noqa: F401
-        except ImportError as e:
-            return str(e)
+        except (ImportError, OSError) as e:
+            return f"{e} (pip install llvmlite)"
         return ""
 
     def with_threads(self, threads: int | None) -> Cpu:
