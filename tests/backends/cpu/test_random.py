@@ -15,12 +15,13 @@ from treadle.backends.cpu.backend import Cpu
 from treadle.backends.cpu.program import CpuProgram
 from treadle.declare import evaluate
 from treadle.ir.dims import Size, sym
-from treadle.ir.graph import Value, trace
+from treadle.ir.graph import Graph, Value, trace
 from treadle.ir.types import F32, F64, parse_type
 from treadle.ops.control import if_, scan
 from treadle.ops.library import REGISTRY as OPS
 from treadle.passes.base import Context
 from treadle.passes.pipeline import from_config
+from treadle.transforms.clone import bind_sizes
 
 N = sym("n")
 SHAPE: tuple[Size, ...] = (N, 6, 10)
@@ -170,4 +171,21 @@ def test_random_graphs(seed: int) -> None:
         want = evaluate.run(graph, xs, {}, dict(binding))
         for i, (a, b, w) in enumerate(zip(first, again, want, strict=True)):
             assert a.tobytes() == b.tobytes(), f"output {i} reads what is dead"
+            np.testing.assert_allclose(a, w, rtol=1e-4, atol=1e-4, err_msg=f"output {i}")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_graphs_of_parameters(seed: int) -> None:
+    """What follows from parameters alone is prepared, what does not is run; both as `reference`."""
+    graph = bind_sizes(trace(random_graphs(seed), *map(parse_type, TYPES)), {"n": 3})
+    xs, given = inputs(3), graph.inputs[seed % 2]
+    held = [v for v in graph.inputs if v is not given]
+    values = dict(zip(graph.inputs, xs, strict=True))
+    closed = Graph(graph.name, [given], held, graph.nodes, graph.outputs)
+    after = from_config().run(closed, Context(legaliser=Cpu())).graph
+    program = CpuProgram(after, {v.name: values[v] for v in held}, backend=Cpu(), poison=True)
+    assert program.whole.prepared
+    want = evaluate.run(graph, xs, {}, {})
+    for _ in range(2):
+        for i, (a, w) in enumerate(zip(program.run([values[given]], {}), want, strict=True)):
             np.testing.assert_allclose(a, w, rtol=1e-4, atol=1e-4, err_msg=f"output {i}")
