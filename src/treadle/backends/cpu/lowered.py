@@ -45,7 +45,7 @@ Word: TypeAlias = "View | Packed | Size"
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """One kernel call. Kernels of equal `key` are emitted once.
+    """One kernel call, left out where `chunks` gives none. Kernels of equal `key` are emitted once.
 
     `reuse` pairs written bases with read ones whose memory they may take.
     """

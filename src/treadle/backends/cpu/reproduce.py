@@ -129,8 +129,9 @@ class _Work:
     def run(self, memory: _Memory) -> str:
         """Run the calls in order; what a kernel reports as an error, or nothing."""
         try:
-            for i in range(len(self.recipe.calls)):
-                self.pool.run(*self._ready(memory, i))
+            for i, call in enumerate(self.recipe.calls):
+                if call.chunks:
+                    self.pool.run(*self._ready(memory, i))
         except KernelFault as e:
             return f"the kernel reports error {e.code} ({e.value})"
         return ""

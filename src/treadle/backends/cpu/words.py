@@ -153,6 +153,8 @@ class Words:
 
     def _add(self, number: int, step: NativeStep, chunks: int, bases: Sequence[int],
              offsets: Sequence[int]) -> None:
+        if not chunks:
+            return
         call = KernelCall(self.addresses[step.kernel], len(self.offsets), number)
         self.base_of += bases
         self.offsets += offsets

@@ -55,9 +55,7 @@ class _Emitter:
     def run(self) -> None:
         """All units of the chunk."""
         f, spec, cut = self.f, self.spec, self.cut
-        idle = f.compare("ge", self.kernel["low"], f.maximum(self.kernel["high"], 1))
-        units = self.kernel["n"] * (spec.heads * cut.blocks)
-        low, high = self.kernel.share(f.select(idle, 0, units))
+        low, high = self.kernel.share(self.kernel["n"] * (spec.heads * cut.blocks))
         with f.loop(low, high) as unit:
             rest = f.binary("udiv", unit.index, cut.blocks)
             self.column = f.binary("urem", unit.index, cut.blocks) * cut.width

@@ -93,13 +93,13 @@ def linear_attention(node: Node, ins: Sequence[View], outs: Sequence[View]) -> l
 
 def _span(spec: Linear, read: Sequence[View], past: View | None, made: tuple[View, View],
           sizes: tuple[Size, ...]) -> Lowered:
-    """One call; it ends at once where no tokens are left for it and it is not the first."""
+    """One call; all but the first are left out where no tokens are left for them."""
     n, _, low, high, *_ = sizes
     target, (y, state) = host(), made
 
     def chunks(b: Binding) -> int:
         tokens = evaluate(high - low, b)
-        return chunks_for(spec, target, evaluate(n, b), tokens) if tokens or low == 0 else 1
+        return chunks_for(spec, target, evaluate(n, b), tokens) if tokens or low == 0 else 0
 
     return Lowered(
         f"linear attention {spec}", lambda module, name: emit_linear(module, spec, name),
