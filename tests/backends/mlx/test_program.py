@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -13,13 +15,16 @@ from tests.backends.mlx.running import executable, normal, program, run_graph
 from treadle.api import trace as trace_model
 from treadle.backends.devices import device
 from treadle.backends.mlx import device as mlx_device
+from treadle.backends.mlx import ready
 from treadle.backends.mlx.backend import Mlx
+from treadle.backends.mlx.owner import Owner
 from treadle.backends.mlx.program import MlxProgram
 from treadle.config import MLX_MODES
 from treadle.declare.arrays import Array
 from treadle.errors import DeviceError, RunError
 from treadle.ir.graph import Builder, Graph, Value, trace
 from treadle.ir.types import F32, I32, I64, parse_type
+from treadle.ops.activations import silu
 from treadle.ops.arithmetic import floordiv, mod, mul
 from treadle.ops.attention import attention
 from treadle.ops.contract import matmul
@@ -44,6 +49,9 @@ def made(exe: object) -> MlxProgram:
 
 def dense(x: Value, w: Value) -> Value:
     return exp(matmul(x, w))
+
+
+T = TypeVar("T")
 
 
 def graph_with_parameter() -> Graph:
@@ -189,8 +197,8 @@ def test_a_loop_of_known_length_is_traced() -> None:
     assert found.traces is not None and found.traces.count == 1
 
 
-def in_thread(fn: Callable[[], Array]) -> Array:
-    out: list[Array] = []
+def in_thread(fn: Callable[[], T]) -> T:
+    out: list[T] = []
     thread = threading.Thread(target=lambda: out.append(fn()))
     thread.start()
     thread.join()
@@ -204,6 +212,49 @@ def test_any_thread_may_call() -> None:
     for _ in range(3):
         found = in_thread(lambda: next(iter(exe(x).values())))
         np.testing.assert_allclose(found, np.exp(x), rtol=1e-5)
+
+
+@traced
+def test_threads_share_two_traces() -> None:
+    """The first thread runs its calls itself, one of the owner's those of all others."""
+    exe = executable(lambda x: exp(x), "f32[3]")
+    x = normal(3)
+
+    def call() -> Array:
+        return next(iter(exe(x).values()))
+
+    for found in (call(), *[in_thread(call) for _ in range(3)], call()):
+        np.testing.assert_allclose(found, np.exp(x), rtol=1e-5)
+    traces = made(exe).traces
+    assert traces is not None and traces.count <= 2
+
+
+def test_the_first_thread_may_end() -> None:
+    """Then the next one that calls takes its place; arrays go on."""
+    held = list[Owner]()
+
+    def begin() -> mx.array:
+        held.append(Owner())
+        return held[0].call(lambda: mx.array([1.0, 2.0]) + 1)
+
+    lazy = in_thread(begin)
+    assert held[0].call(lambda: np.array(lazy * 2).tolist()) == [4.0, 6.0]
+    assert held[0].call(threading.get_ident) == threading.get_ident()
+    assert in_thread(lambda: held[0].call(threading.get_ident)) != threading.get_ident()
+
+
+@traced
+def test_expressions_as_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where a lazy run gives an expression of several primitives one launch."""
+    monkeypatch.setattr(ready, "on_gpu", lambda: True)
+    w, x = normal(4, 3), normal(5, 4)
+    y = x @ w
+    exe = executable(lambda x, w: silu(matmul(x, w)), "f32[5,4]", "f32[4,3]", mode="lazy")
+    for _ in range(2):
+        found, = exe(x, w).values()
+        np.testing.assert_allclose(found, y / (1 + np.exp(-y)), rtol=1e-4)
+    steps = [s for s in made(exe).plans.all() if s.ready is not None and s.ready.whole is not None]
+    assert [s.node.op for s in steps] == ["silu"]
 
 
 def child(queue: object) -> None:

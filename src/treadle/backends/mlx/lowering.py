@@ -69,7 +69,8 @@ class Lowering:
     Operands named by `pack` arrive in the form that it makes, which parameters take once. `join`
     names several that are parameters or constants: the first arrives as their common form, the
     others as None. `reads` says that the kernel needs the values of arrays (`Call.read`); `empty`
-    that it takes operands without elements.
+    that it takes operands without elements. `bare` is the kernel of a lowering that asks nothing of
+    the run, called without a `call`.
     """
 
     kernel: Kernel
@@ -79,6 +80,7 @@ class Lowering:
     reads: bool = False
     empty: bool = False
     note: str = ""
+    bare: Kernel | None = None
 
 
 def plain(kernel: Kernel, refuse: Callable[[Node], str] = never, *, empty: bool = False,
@@ -87,7 +89,7 @@ def plain(kernel: Kernel, refuse: Callable[[Node], str] = never, *, empty: bool 
     def call(_: Call, /, *args: object, **kw: object) -> mx.array | Sequence[mx.array]:
         return kernel(*args, **kw)
 
-    return Lowering(call, refuse, pack or {}, empty=empty)
+    return Lowering(call, refuse, pack or {}, empty=empty, bare=kernel)
 
 
 def where(node: Node) -> str:

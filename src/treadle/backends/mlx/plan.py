@@ -20,10 +20,10 @@ from ...ops.library import REGISTRY
 from ...rewrite.constants import array_value
 from .arrays import holds, to_mlx
 from .claims import is_leaf, lowering, refusal
-from .expressions import code_of, expressions
 from .images import images
 from .kernels.template import Launch
 from .lowering import Join, Lowering, Pack
+from .ready import ready
 
 How: TypeAlias = Literal["leaf", "native", "host"]
 SMALL = 1 << 16
@@ -35,8 +35,8 @@ Packed: TypeAlias = "tuple[tuple[Value, ...], Pack | Join]"
 class Step:
     """One node, how it runs, and the values that nothing reads after it."""
 
-    __slots__ = ("code", "dead", "how", "images", "inner", "joined", "joint", "launches",
-                 "lowering", "node", "op", "packed", "reads", "split")
+    __slots__ = ("dead", "how", "images", "inner", "joined", "joint", "launches",
+                 "lowering", "node", "op", "packed", "reads", "ready", "split")
 
     def __init__(self, node: Node, how: How, reads: tuple[str, ...], dead: tuple[Value, ...]
                  ) -> None:
@@ -50,8 +50,8 @@ class Step:
         packs = self.lowering.pack if self.lowering else {}
         self.packed: dict[int, Packed] = {i: ((node.inputs[i],), p) for i, p in packs.items()}
         self.joined, self.joint = self._join()
-        plain = how == "native" and self.op.kind == "elementwise" and self.inner.fixed
-        self.code = code_of(expressions(node)) if plain else None
+        self.ready = ready(node, self.op, self.lowering, self.attrs({})) if (
+            self.lowering and self.inner.fixed) else None
 
     def _join(self) -> tuple[tuple[int, ...], Packed | None]:
         """The operands that arrive in one form, and its key."""

@@ -15,12 +15,12 @@ from ...declare.evaluate import Binding, Watch
 from ...errors import OperatorError, RunError, TreadleError
 from ...ir.graph import Graph, Node, Value
 from .arrays import to_mlx, to_numpy
-from .expressions import Code, full, run_code
 from .images import ALWAYS, KERNELS
 from .kernels.template import launched
 from .layout import first, spread
 from .lowering import Fault, Form, Kernel, Pack, Untraceable, fault_of, where
 from .plan import Leaves, Packed, Plans, Step, empty_like
+from .ready import Ready
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -135,7 +135,7 @@ class Run:
                 self._leaf(step, frame)
         elif step.how == "host":
             self._host(step, frame)
-        elif step.code is None or not self._elementwise(step, step.code, frame):
+        elif step.ready is None or not self._at_once(step, step.ready, frame):
             self._native(step, frame)
         if step.inner.makes:
             shapes = [self._held(v, frame) for v in step.node.outputs]
@@ -164,19 +164,24 @@ class Run:
         for v, array in zip(step.node.outputs, out, strict=True):
             frame.put(v, array)
 
-    def _elementwise(self, step: Step, code: Code, frame: Frame) -> bool:
-        """Run an elementwise step whose operands lie ready, or leave it to `_native`."""
+    def _at_once(self, step: Step, ready: Ready, frame: Frame) -> bool:
+        """Run a step whose operands lie as it needs them, or leave it to `_native`."""
         if self.eager or frame.last:
             return False
-        held, node = frame.device, step.node
+        held = frame.device
         try:
-            arrays = [held[v] for v in node.inputs]
+            arrays = [held[v] for v in step.node.inputs]
         except KeyError:
             return False
+        if ready.nonempty and empty_like(arrays):
+            return False
+        launched.clear()
         try:
-            held.update(zip(node.outputs, full(run_code(code, arrays), arrays), strict=True))
-        except (ValueError, RuntimeError, OverflowError, MemoryError) as e:
-            raise RunError(f"{where(node)}: MLX: {e}") from e
+            held.update(zip(step.node.outputs, ready.run(arrays, self.tracing), strict=True))
+        except _FAILURES as e:
+            raise _located(step.node, e) from None
+        if launched:
+            step.launches = tuple(launched)
         return True
 
     def _native(self, step: Step, frame: Frame) -> None:
@@ -192,10 +197,8 @@ class Run:
         kernel = KERNELS.get(node.op, low.kernel) if turned else low.kernel
         try:
             out = self._made(step, kernel, arrays, frame)
-        except (TreadleError, Untraceable) as e:
+        except _FAILURES as e:
             raise _located(node, e) from None
-        except (ValueError, RuntimeError, IndexError, TypeError, OverflowError, MemoryError) as e:
-            raise RunError(f"{where(node)}: MLX: {e}") from e
         (frame.last if turned else frame.device).update(zip(node.outputs, out, strict=True))
 
     def _operands(self, step: Step, turned: bool, frame: Frame) -> list[Form | None]:
@@ -241,11 +244,16 @@ class Run:
         return cast(Pack, key[1])(self.device(v, frame))
 
 
+_FAILURES = (TreadleError, Untraceable, ValueError, RuntimeError, IndexError, TypeError,
+             OverflowError, MemoryError)
+"""What a kernel may raise: errors of ours, and MLX's."""
+
+
 def _located(node: Node, e: BaseException) -> BaseException:
-    """An operator's error with its node; errors that name theirs stay as they are."""
+    """An error of an operator or of MLX with its node; errors that name theirs stay as they are."""
     if isinstance(e, OperatorError):
         return RunError(f"{where(node)}: {e.message}", hint=e.hint)
-    return e
+    return e if isinstance(e, TreadleError | Untraceable) else RunError(f"{where(node)}: MLX: {e}")
 
 
 def evaluate(arrays: Sequence[Form]) -> None:
