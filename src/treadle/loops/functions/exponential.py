@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ...declare import m, special
-from ...declare.scalar import Scalar, bitcast_to, const, make
+from ...declare.scalar import Scalar, bitcast_to
 from ...ir.types import F32
 from .forms import (
     DOUBLE,
@@ -21,11 +21,8 @@ from .forms import (
     format_of,
     horner,
     monic,
-    power_of_two,
-    rounded,
-    scaled,
-    scaled_near,
     series,
+    shifted,
     with_sign,
 )
 
@@ -49,24 +46,40 @@ def _limits(f: Format) -> tuple[float, float]:
     return (-104.0, 90.0) if f is SINGLE else (-746.0, 711.0)
 
 
-def _parts(x: Scalar, low: Scalar | float, coefficients: tuple[float, ...] | None
-           ) -> tuple[Scalar, Scalar]:
-    """n and exp(r) - 1 for `x + low` = n ln 2 + r."""
+_LOG2_E = 1.4426950408889634
+
+
+def _parts(x: Scalar, low: Scalar | float, coefficients: tuple[float, ...] | None,
+           offset: int = 0) -> tuple[Scalar, Scalar]:
+    """The bits of n + `offset` in `magic`'s, and exp(r) - 1, for `x + low` = n ln 2 + r."""
     f = format_of(x)
-    n, bits = rounded(x, 1.4426950408889634)
+    t = fma(x, _LOG2_E, f.magic + offset)
+    n = t - (f.magic + offset)
     r = fma(n, -f.ln2[0], x)
     r = fma(n, -f.ln2[1], r) if isinstance(low, float) else r + fma(n, -f.ln2[1], low)
     p = series(r, coefficients or (_EXP32 if f is SINGLE else _EXP64))
-    return bits - f.magic_bits, fma(p, r * r, r)
+    return bitcast_to(t, f.whole), fma(p, r * r, r)
 
 
 def exp_of(x: Scalar, low: Scalar | float = 0.0, halvings: int = 0,
            coefficients: tuple[float, ...] | None = None) -> Scalar:
     """exp(x + low) / 2**halvings; `low` is small beside `x`."""
+    bottom, top = _limits(format_of(x))
+    return _exp_within(above(below(x, top), bottom), low, halvings, coefficients)
+
+
+def _exp_within(x: Scalar, low: Scalar | float = 0.0, halvings: int = 0,
+                coefficients: tuple[float, ...] | None = None) -> Scalar:
+    """The same between the limits.
+
+    2**n is two factors, so that denormals round once: half of n is rounded from x as n is.
+    """
     f = format_of(x)
-    bottom, top = _limits(f)
-    n, y = _parts(above(below(x, top), bottom), low, coefficients)
-    return scaled(y + 1.0, n - halvings if halvings else n, f)
+    n, y = _parts(x, low, coefficients, 2 * f.bias)
+    half = bitcast_to(fma(x, _LOG2_E / 2, f.magic + f.bias), f.whole)
+    rest = n - half - halvings if halvings else n - half
+    first, second = (bitcast_to(shifted(e, f), f.dtype) for e in (half, rest))
+    return fma(y, first, first) * second
 
 
 def exp(x: Scalar) -> Scalar:
@@ -84,7 +97,7 @@ def exp_of_negative(x: Scalar) -> Scalar:
     f = format_of(x)
     t = fma(above(x, _LEAST[f]), 1.4426950408889634, f.magic + f.bias)
     n = t - (f.magic + f.bias)
-    scale = make("shift_left", bitcast_to(t, f.whole), const(f.mantissa, f.whole))
+    scale = shifted(bitcast_to(t, f.whole), f)
     if f is SINGLE:
         r, coefficients = fma(n, -0.6931471805599453, above(x, _LEAST[f])), _EXP_BRIEF
     else:
@@ -96,23 +109,29 @@ def exp_of_negative(x: Scalar) -> Scalar:
 
 
 def expm1(x: Scalar) -> Scalar:
+    """E ** x - 1."""
+    single = x.dtype is F32
+    y = _expm1_within(above(below(x, 89.0 if single else 710.0), -18.0 if single else -38.0))
+    return m.where(m.eq(x, 0.0), x, y)
+
+
+def _expm1_within(x: Scalar) -> Scalar:
     """2**n (exp(r) - 1) + (2**n - 1), at half the scale so that it cannot overflow early."""
     f = format_of(x)
-    n, y = _parts(above(below(x, 89.0 if f is SINGLE else 710.0), -18.0 if f is SINGLE else -38.0),
-                  0.0, None)
-    scale = power_of_two(n - 1, f)
-    return m.where(m.eq(x, 0.0), x, fma(y, scale, scale - 0.5) * 2.0)
+    n, y = _parts(x, 0.0, None, f.bias - 1)
+    scale = bitcast_to(shifted(n, f), f.dtype)
+    return fma(y, scale, scale - 0.5) * 2.0
 
 
 def sigmoid(x: Scalar) -> Scalar:
     """1 / (1 + e ** -x) by e ** -|x|, which cannot overflow."""
-    t = exp_of(-m.abs_(x))
+    t = _exp_within(above(-m.abs_(x), _limits(format_of(x))[0]))
     return m.where(x < 0.0, t, m.like(x, 1.0)) / (t + 1.0)
 
 
 def tanh(x: Scalar) -> Scalar:
     """T / (t + 2) with t = expm1(2 |x|); 1 from 9.02 on, from 20 on in f64."""
-    t = expm1(below(m.abs_(x), 9.02 if x.dtype is F32 else 20.0) * 2.0)
+    t = _expm1_within(below(m.abs_(x), 9.02 if x.dtype is F32 else 20.0) * 2.0)
     return with_sign(t / (t + 2.0), x)
 
 
@@ -170,7 +189,9 @@ def gelu_tanh(x: Scalar) -> Scalar:
 
     The power is the square of e ** -s, which so overflows where it should.
     """
+    f = format_of(x)
     s = x * fma(x * x, -0.044715 * _TANH_SCALE, -_TANH_SCALE)
-    n, y = _parts(above(below(s, 60.0), -60.0), 0.0, None)
-    e = scaled_near(y + 1.0, n, format_of(x))
+    n, y = _parts(above(below(s, 60.0), -60.0), 0.0, None, f.bias)
+    scale = bitcast_to(shifted(n, f), x.dtype)
+    e = fma(y, scale, scale)
     return x / fma(e, e, 1.0)

@@ -104,15 +104,14 @@ def rounded(x: Scalar, scale: float) -> tuple[Scalar, Scalar]:
     return t - f.magic, bitcast_to(t, f.whole)
 
 
+def shifted(n: Scalar, f: Format) -> Scalar:
+    """The low bits of an integer at the place of the exponent; `magic` has none there."""
+    return make("shift_left", n, const(f.mantissa, f.whole))
+
+
 def power_of_two(n: Scalar, f: Format) -> Scalar:
     """2**n for an integer n from 1 - bias to bias."""
-    return bitcast_to(make("shift_left", n + f.bias, const(f.mantissa, f.whole)), f.dtype)
-
-
-def scaled_near(y: Scalar, n: Scalar, f: Format) -> Scalar:
-    """`y * 2**n` for a positive normal `y` and product."""
-    return bitcast_to(bitcast_to(y, f.whole) + make("shift_left", n, const(f.mantissa, f.whole)),
-                      f.dtype)
+    return bitcast_to(shifted(n + f.bias, f), f.dtype)
 
 
 def scaled(y: Scalar, n: Scalar, f: Format) -> Scalar:
