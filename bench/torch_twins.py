@@ -118,7 +118,7 @@ def top_k(inputs: Arrays, _weights: Arrays) -> Run:
 
 
 def linear_attention(inputs: Arrays, _weights: Arrays) -> Run:
-    """A loop over tokens, gated or gated delta; its heads are those of past_state[N,H,dk,dv]."""
+    """A loop over tokens, gated or gated delta, on one state in place; past_state[N,H,dk,dv]."""
     names = ("query", "key", "value", "past_state", "decay", *["beta"] * ("beta" in inputs))
     return _run_all(_token_loop, *(inputs[n] for n in names))
 
@@ -128,14 +128,19 @@ def _token_loop(query: Any, key: Any, value: Any, past: Any, decay: Any,  # noqa
     import torch
 
     n, heads, dk, dv = past.shape
-    tokens = query.shape[1]
-    q, k = (x.view(n, tokens, heads, 1, dk) for x in (query * dk**-0.5, key))
-    v, keep = value.view(n, tokens, heads, 1, dv), decay.exp().view(n, tokens, heads, 1, 1)
-    rate = beta[0].view(n, tokens, heads, 1, 1) if beta else None
-    state, rows = past, []
+    tokens, many = query.shape[1], n * heads
+
+    def by_token(x: Any, *sizes: int) -> Any:  # noqa: ANN401
+        return x.view(n, tokens, heads, -1).transpose(0, 1).reshape(tokens, many, *sizes)
+
+    q, k, v = by_token(query * dk**-0.5, 1, dk), by_token(key, 1, dk), by_token(value, 1, dv)
+    keep = by_token(decay.exp(), 1, 1)
+    rate = by_token(beta[0], 1, 1) if beta else None
+    state, rows = past.reshape(many, dk, dv).clone(), torch.empty(tokens, many, 1, dv)
     for t in range(tokens):
-        state = state * keep[:, t]
-        change = v[:, t] if rate is None else rate[:, t] * (v[:, t] - k[:, t] @ state)
-        state = state + k[:, t].mT * change
-        rows.append(q[:, t] @ state)
-    return [torch.stack(rows, 1).view(n, tokens, heads * dv), state]
+        state.mul_(keep[t])
+        change = v[t] if rate is None else rate[t] * torch.baddbmm(v[t], k[t], state, alpha=-1)
+        state.addcmul_(k[t].mT, change)
+        torch.bmm(q[t], state, out=rows[t])
+    y = rows.view(tokens, n, heads * dv).transpose(0, 1).contiguous()
+    return [y, state.view(past.shape)]
