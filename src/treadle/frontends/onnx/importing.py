@@ -204,6 +204,7 @@ class BodyImporter(Context):
         opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in fn.opset_import}
         body = BodyImporter(self.state, {**self.opsets, **opsets}, self.failures, Scope(),
                             self.depth + 1)  # published bodies may leave their own imports out
+        body.reached = self.reached
         body.attributes = bind_attributes(fn, node, self.attributes)
         inner = body.scope.values
         for i, name in enumerate(fn.input):
@@ -238,6 +239,7 @@ class RegionImporter:
 
     def __init__(self, outer: BodyImporter, graph: onnx.GraphProto) -> None:
         self.outer, self.graph = outer, graph
+        self.reached: tuple[tuple[Value, bool], ...] = ()
         self.inputs = tuple(v.name for v in graph.input)
         self.outputs = tuple(v.name for v in graph.output)
 
@@ -251,7 +253,7 @@ class RegionImporter:
         outer = self.outer
         body = BodyImporter(outer.state, outer.opsets, outer.failures, Scope(outer.scope),
                             outer.depth + 1)
-        body.attributes = outer.attributes
+        body.attributes, body.reached = outer.attributes, (*outer.reached, *self.reached)
         body.node_name = outer.node_name
         if len(args) != len(self.inputs):
             raise ImportFailure(f"{outer.state.file}: {outer.node_name}: its body takes "

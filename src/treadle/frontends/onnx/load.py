@@ -10,16 +10,19 @@ import onnx
 
 from ...declare.arrays import Array
 from ...errors import ImportFailure, TreadleError
-from ...ir.dims import Size, sym
+from ...ir.dims import Size, sym, symbol_name
 from ...ir.types import STRING
 from ...runtime.model import Built, LateModel, Model
 from ...runtime.signature import Leaf, Signature
+from .conditions import SMALL, Choices, Condition, Decisions, explore
 from .context import LateBinding
 from .model import Facts, Imported, declared_inputs, import_model
 from .reading import DTYPE_OF, read_model
 
 STEP = 32
 """The divisor of sizes whose remainders may suffice: that of common image networks."""
+KEYS = 1024
+"""Most kinds of inputs whose keys are remembered."""
 
 
 def load_onnx(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Model | LateModel:
@@ -44,46 +47,73 @@ def load_onnx(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Model
 class Binder:
     """Builds the graph of a late-bound model once inputs are there.
 
-    It learns on the way which inputs' values, which sizes and whether ranks the graph depends on.
-    Of a size it may be the remainder by `STEP` alone: where halved sizes are doubled again, the
-    graph for all multiples is one. `whole` are remainders for which that does not hold.
+    It learns on the way which branches, which inputs' values, which sizes and whether ranks the
+    graph depends on. Of a size it may be the remainder by `STEP` alone: where halved sizes are
+    doubled again, the graph for all multiples is one. `whole` are remainders for which that does
+    not hold. `same` are sizes that must be equal to others.
     """
 
     def __init__(self, proto: onnx.ModelProto, folder: Path | None, file: str,
                  signature: Signature, first: LateBinding) -> None:
         self.proto, self.folder, self.file, self.signature = proto, folder, file, signature
-        self.statics, self.sizes, self.ranks = set(first.values), set(first.sizes), first.ranks
+        needs = LateBinding("") if first.condition is not None else first
+        self.statics, self.sizes, self.ranks = set(needs.values), set(needs.sizes), needs.ranks
         self.remainders: set[str] = set()
         self.whole: set[tuple[str, int]] = set()
+        self.same: dict[str, str] = {}
+        self.decisions = Decisions()
         self._eased = False
+        self._names = [leaf.name for leaf in signature.inputs]
+        self._keys: dict[object, object] = {}
         self.reason = first.message
 
     def key(self, arrays: Sequence[Array]) -> object:
         """What the graph for these inputs depends on; equal keys share a graph."""
-        binding = self.signature.bind(arrays)
-        values = [(a.shape, a.tobytes() if a.dtype != object else repr(a.tolist()))
-                  for leaf, a in zip(self.signature.inputs, arrays, strict=True)
-                  if leaf.name in self.statics]
-        shapes = [a.shape for leaf, a in zip(self.signature.inputs, arrays, strict=True)
-                  if leaf.shape is None]
-        sizes = [self._fixed(s, binding) for s in sorted(self.sizes | self.remainders)]
+        seen = tuple([(a.shape, _content(a) if a.size <= SMALL or n in self.statics else None)
+                      for n, a in zip(self._names, arrays, strict=True)])
+        if (found := self._keys.get(seen)) is None:
+            binding = self.signature.bind(arrays)
+            named = dict(zip(self._names, arrays, strict=True))
+            base = self._base(named, binding)
+            found = base, self.decisions.path(base, self._scaled(binding), named)
+            if len(self._keys) >= KEYS:
+                self._keys.clear()
+            self._keys[seen] = found
+        return found
+
+    def _base(self, arrays: Mapping[str, Array], binding: Mapping[str, int]) -> object:
+        """The key but for branches."""
+        values = [(a.shape, _content(a)) for n, a in arrays.items() if n in self.statics]
+        shapes = [arrays[leaf.name].shape for leaf in self.signature.inputs if leaf.shape is None]
+        sizes = [self._fixed(s, binding) for s in self._special()]
         return tuple(values), tuple(sizes), tuple(shapes)
 
+    def _special(self) -> list[str]:
+        return sorted(self.sizes | self.remainders | {*self.same})
+
     def _fixed(self, s: str, binding: Mapping[str, int]) -> Size:
-        """What a size is in the graph: a number, or a multiple of `STEP` and a remainder."""
+        """What a size is in the graph: another, a number, or a multiple of `STEP` and more."""
+        if (other := self.same.get(s)) is not None and binding[s] == binding[other]:
+            return sym(other)
         rest = binding[s] % STEP
         if s in self.remainders and (s, rest) not in self.whole:
             return STEP * sym(s) + rest
         return binding[s]
 
+    def _scaled(self, binding: Mapping[str, int]) -> dict[str, int]:
+        """The binding of a graph's own symbols."""
+        return {s: n // STEP if s in self.remainders and (s, n % STEP) not in self.whole else n
+                for s, n in binding.items()}
+
     def __call__(self, arrays: Mapping[str, Array]) -> Built:
         """The graph for these inputs."""
         binding = self.signature.bind([arrays[leaf.name] for leaf in self.signature.inputs])
-        before = set(self.statics), set(self.sizes), self.ranks, set(self.whole)
+        before = set(self.statics), set(self.sizes), self.ranks, set(self.whole), dict(self.same)
+        self._keys.clear()
         try:
             done = self._settled(arrays, binding)
         except TreadleError:  # inputs that fit no graph teach nothing
-            self.statics, self.sizes, self.ranks, self.whole = before
+            self.statics, self.sizes, self.ranks, self.whole, self.same = before
             raise
         return Built(done.graph, done.params, done.notes)
 
@@ -102,11 +132,29 @@ class Binder:
         return done
 
     def _import(self, arrays: Mapping[str, Array], binding: Mapping[str, int]) -> Imported:
+        """The graph under what is known, branches decided on the way."""
+        base, scaled = self._base(arrays, binding), self._scaled(binding)
+        if len(self.decisions) > KEYS:
+            self.decisions.forget()
+
+        def build(path: Choices) -> Imported:
+            return self._build(arrays, binding, path)
+
+        def condition(error: TreadleError) -> Condition | None:
+            return error.condition if isinstance(error, LateBinding) else None
+
+        start = self.decisions.path(base, scaled, arrays)
+        done, path, found = explore(build, condition, lambda c: c.decide(scaled, arrays), start)
+        self.decisions.learn(base, path, found)
+        return done
+
+    def _build(self, arrays: Mapping[str, Array], binding: Mapping[str, int], path: Choices
+               ) -> Imported:
         unranked = {leaf.name: arrays[leaf.name].shape for leaf in self.signature.inputs
                     if leaf.shape is None and self.ranks}
         facts = Facts({n: arrays[n] for n in self.statics},
-                      {s: self._fixed(s, binding) for s in self.sizes | self.remainders
-                       if s in binding}, unranked)
+                      {s: self._fixed(s, binding) for s in self._special() if s in binding},
+                      unranked, dict(path))
         return import_model(self.proto, self.folder, self.file, facts)
 
     def _ease(self, s: str, arrays: Mapping[str, Array], binding: Mapping[str, int]
@@ -127,6 +175,9 @@ class Binder:
         if hard := {(s, binding[s] % STEP) for s in need.sizes & self.remainders} - self.whole:
             self.whole |= hard
             return
+        if (pair := _equal(need, binding)) is not None and not {*pair} & {*self.same}:
+            self.same[pair[1]] = pair[0]
+            return
         if {*need.values} <= self.statics and need.sizes <= self.sizes and (
                 self.ranks or not need.ranks):
             raise ImportFailure(f"{self.file}: {need.message}",
@@ -134,6 +185,22 @@ class Binder:
         self.statics |= {*need.values}
         self.sizes |= need.sizes - self.remainders
         self.ranks = self.ranks or need.ranks
+
+
+def _equal(need: LateBinding, binding: Mapping[str, int]) -> tuple[str, str] | None:
+    """Two input sizes that the graph wants to be equal, and that are."""
+    cause = need.__cause__
+    while cause is not None:
+        pair = [symbol_name(n) for n in getattr(cause, "sizes", ())]
+        if len(pair) == 2:
+            a, b = sorted([n for n in pair if n in need.sizes]) if None not in pair else ("", "")
+            return (a, b) if a and binding[a] == binding[b] else None
+        cause = cause.__cause__
+    return None
+
+
+def _content(array: Array) -> object:
+    return array.tobytes() if array.dtype != object else repr(array.tolist())
 
 
 def _output_leaf(v: onnx.ValueInfoProto) -> Leaf:

@@ -13,6 +13,7 @@ from ...errors import ImportFailure, OperatorError
 from ...ir.dims import Size, implied_limit, symbols
 from ...ir.graph import Builder, Graph, Value
 from ...ir.types import DType, Shape, TensorType
+from .conditions import Key
 from .context import LateBinding, State
 from .importing import BodyImporter, Scope, import_initializers, ordered
 from .reading import dtype_of
@@ -48,12 +49,13 @@ class Facts:
     """What is known of the inputs before the graph is built.
 
     `statics` are values of inputs, `fixed` numbers for symbols, `shapes` whole shapes of inputs
-    whose rank the file does not state.
+    whose rank the file does not state, `choices` branches that are taken.
     """
 
     statics: Mapping[str, Array] = field(default_factory=dict[str, Array])
     fixed: Mapping[str, Size] = field(default_factory=dict[str, Size])
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
+    choices: Mapping[Key, bool] = field(default_factory=dict[Key, bool])
 
 
 def import_model(proto: onnx.ModelProto, folder: Path | None, file: str,
@@ -88,7 +90,8 @@ def _import(proto: onnx.ModelProto, folder: Path | None, file: str, facts: Facts
             limits: Mapping[str, int]) -> Imported:
     opsets = opset_versions(proto, file)
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in proto.functions}
-    state = State(file, folder, functions, facts.statics, facts.fixed, limits)
+    state = State(file, folder, functions, facts.statics, facts.fixed, limits,
+                  choices=facts.choices)
     state.room += 100 * (len(proto.graph.node) + sum([len(f.node) for f in proto.functions]))
     failures = Failures(file)
     body = BodyImporter(state, opsets, failures, Scope())

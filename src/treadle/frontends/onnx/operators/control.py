@@ -24,12 +24,16 @@ def if_(ctx: Context, cond: Value, *, then_branch: RegionImporter, else_branch: 
     known = content(cond)
     if known is not None and known.dtype != object:
         return (then_branch if bool(known.reshape(-1)[0]) else else_branch)()
+    key, taken = ctx.choice()
+    if taken is not None:
+        return (then_branch if taken else else_branch)()
+    then_branch.reached, else_branch.reached = ((cond, True),), ((cond, False),)
     try:
         return REGISTRY["if"](op("reshape", cond, shape=()), then=then_branch,
                               orelse=else_branch, fresh=ctx.fresh("if"))
     except (ImportFailure, OperatorError) as e:
         # the branch that is not taken may not fit these sizes, and a runtime never looks at it
-        raise ctx.late(cond, f"the condition ({e.message})") from e
+        raise ctx.undecided(key, cond, f"the condition ({e.message})") from e
 
 
 @importer("Loop")
