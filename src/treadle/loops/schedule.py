@@ -22,7 +22,8 @@ class Schedule:
 
     `slots` > 0: the lanes loop is written out in that many steps, and what one pass computed stays
     in registers for the next. `block` > 0: lanes of one work item (maps). `masked`: the last,
-    partial step runs under a mask, else lane by lane. `rows`: work items side by side.
+    partial step runs under a mask, else lane by lane. `rows`: work items side by side; but if
+    `ordered`, passes that may wait for memory, the first and those that write, go item by item.
     """
 
     vector: int
@@ -31,10 +32,23 @@ class Schedule:
     block: int = 0
     masked: bool = False
     rows: int = 1
+    ordered: bool = False
 
-    def steps(self, loop: Loop) -> int:
+    def in_order(self, kernel: Kernel, loop: Loop) -> bool:
+        """Whether a pass takes items one after another."""
+        return self.ordered and (loop is tip(kernel)[0] or bool(loop.body))
+
+    def steps(self, kernel: Kernel, loop: Loop) -> int:
         """Steps in flight of a lanes loop: fewer of a reduction that is busy with its values."""
-        return max(self.unroll // 2, 1) if loop.accs and _operations(loop) >= _BUSY else self.unroll
+        busy = bool(loop.accs) and _operations(loop) >= _BUSY
+        u = max(self.unroll // 2, 1) if busy else self.unroll
+        if not self.ordered:
+            return u
+        if not self.in_order(kernel, loop):
+            return max(2 * u // self.rows, 1)
+        n = loop.axis.extent
+        even = isinstance(n, int) and n % (2 * u * self.vector) == 0
+        return 2 * u if even and loop.accs and not busy else u
 
 
 _LONG = 60
@@ -43,8 +57,8 @@ _FULL = 14
 """Operations of a map's step beside which those of its loop take no time."""
 _BUSY = 12
 """Operations beside which an accumulator's own step takes no time."""
-_SHORT = 512
-"""Lanes of rows of which four, read and written, lie in a first-level cache with room to spare."""
+_PAGE = 768
+"""Lanes of rows that lie in pages of their own, nearly. Prefetching follows one stream a page."""
 _WRITTEN = 4
 """Vectors of a row that is written out."""
 
@@ -107,19 +121,21 @@ def schedule(kernel: Kernel, machine: Machine) -> Schedule:
     slots = -(-n // v) if n is not None and n <= _WRITTEN * v and _single(kernel) else 0
     if slots and (masked or whole):
         return Schedule(v, 4, slots, masked=masked)
-    rows = _side_by_side(kernel, n)
-    return Schedule(v, 2 if rows == 4 else 4, masked=masked, rows=rows)
+    rows, ordered = _side_by_side(kernel, n)
+    return Schedule(v, 4, masked=masked, rows=rows, ordered=ordered)
 
 
-def _side_by_side(kernel: Kernel, n: int | None) -> int:
-    """Rows at once: one waits for its sums while others go on, and they share what both read."""
+def _side_by_side(kernel: Kernel, n: int | None) -> tuple[int, bool]:
+    """How many rows: one waits for its sums while others go on, and they share what both read."""
     body = tip(kernel)
     simple = all(isinstance(s, Store) or isinstance(s, Loop) and s.kind == "lanes" and all(
         isinstance(x, Store) for x in s.body) for s in body)
     passes = [s for s in body if isinstance(s, Loop)]
     if not simple or body is kernel.body or max(map(_operations, passes)) > _LONG // 2:
-        return 1
-    return 4 if n is not None and n <= _SHORT else 2
+        return 1, False
+    if n is None or all(s.body for s in passes[1:]):
+        return 2, True
+    return (2, False) if n >= _PAGE else (4, True)
 
 
 def _operations(loop: Loop) -> int:

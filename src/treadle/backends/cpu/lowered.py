@@ -91,7 +91,9 @@ def loop_kernel(draft: Draft, kernel: LoopKernel, views: Sequence[View], outs: S
         if why := supported(e):
             raise Declined(why)
     plan, weight = schedule(kernel, machine()), _weight(kernel)
-    kernel = kernel if plan.slots else stage(kernel)
+    if not plan.slots:
+        kernel = stage(kernel)
+        plan = schedule(kernel, machine())
 
     def chunks(binding: Binding) -> int:
         return max(1, min(evaluate(work, binding) * weight // CHUNK_WORK, MOST_CHUNKS))

@@ -192,15 +192,20 @@ class _Walk(Values):
         """Written out in slots, or looped: unrolled, then single vectors, then the rest."""
         self.lane, before = loop.axis, self.varying
         self.varying = {loop.axis}
-        for _ in self.each_line():
-            self.hoist(loop, [None])
-        states = [self._written_out(loop, high)] if self.s.slots else self._looped(loop, low, high)
-        for state, _ in zip(states, self.each_line(), strict=True):
-            for k, a in enumerate(loop.accs):
-                self.publish(a, self.finish(a, [s[k] for s in state if s is not None]), None)
+        lines = self.lines
+        for group in [[x] for x in lines] if self.s.in_order(self.k, loop) else [lines]:
+            self.lines = group
+            for _ in self.each_line():
+                self.hoist(loop, [None])
+            states = self._written_out(loop, high) if self.s.slots else self._looped(
+                loop, low, high)
+            for state, _ in zip(states, self.each_line(), strict=True):
+                for k, a in enumerate(loop.accs):
+                    self.publish(a, self.finish(a, [s[k] for s in state if s is not None]), None)
+        self.lines = lines
         self.lane, self.varying = None, before
 
-    def _written_out(self, loop: Loop, high: Index) -> State:
+    def _written_out(self, loop: Loop, high: Index) -> list[State]:
         state: State = [None] * min(self.s.unroll, self.s.slots)
         v = self.s.vector
         for n in range(self.s.slots):
@@ -214,10 +219,10 @@ class _Walk(Values):
             old = state[j]
             state[j] = [tuple(self.accumulate(a, old[k] if old else None, slot))
                         for k, a in enumerate(loop.accs)]
-        return state
+        return [state]
 
     def _looped(self, loop: Loop, low: Index, high: Index) -> list[State]:
-        v, u = self.s.vector, self.s.steps(loop)
+        v, u = self.s.vector, self.s.steps(self.k, loop)
         span = self.arith("sub", high, low)
         cuts = [low, *(self.arith("add", low, self.arith("mul", self.arith("udiv", span, k), k))
                        for k in (u * v, v)), high]
