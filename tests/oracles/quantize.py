@@ -28,6 +28,41 @@ def dequantize_linear(x: Array, scale: Array, zero: Array | None = None, axis: i
         opset=23)[0]
 
 
+def _spread(p: Array, w: Array, axis: int, block_size: int) -> Array:
+    """Scales or zero points element by element, in f64."""
+    if block_size:
+        return p.astype("f8").repeat(block_size, axis)[tuple([slice(n) for n in w.shape])]
+    shape = [1] * w.ndim
+    shape[axis] = -1
+    return p.astype("f8").reshape(shape)
+
+
+def _weight(w: Array, scale: Array, zero: Array | None, axis: int, block_size: int) -> Array:
+    offset = 0.0 if zero is None else _spread(zero, w, axis, block_size)
+    return (w.astype("f8") - offset) * _spread(scale, w, axis, block_size)
+
+
+def quantized_matmul(x: Array, w: Array, scale: Array, zero: Array | None = None,
+                     bias: Array | None = None, axis: int = 1, block_size: int = 0,
+                     transposed: bool = True) -> Array:
+    """By the definition in f64."""
+    real = _weight(w, scale, zero, axis, block_size)
+    y = x.astype("f8") @ (real.T if transposed else real)
+    return (y if bias is None else y + bias).astype(x.dtype)
+
+
+def quantized_grouped_matmul(x: Array, w: Array, scale: Array, expert: Array, zero: Array,
+                             axis: int, block_size: int, transposed: bool = True) -> Array:
+    real = _weight(w, scale, zero, axis, block_size)
+    each = real[expert] if not transposed else real[expert].transpose(0, 2, 1)
+    return (x[:, None].astype("f8") @ each)[:, 0].astype(x.dtype)
+
+
+def quantized_gather(w: Array, scale: Array, indices: Array, zero: Array | None = None,
+                     axis: int = 1, block_size: int = 0, **_: object) -> Array:
+    return _weight(w, scale, zero, axis, block_size)[indices].astype(scale.dtype)
+
+
 def dynamic_quantize_linear(x: Array) -> list[Array]:
     return run("DynamicQuantizeLinear", [x], outputs=3)
 

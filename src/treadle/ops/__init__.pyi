@@ -1847,6 +1847,63 @@ def quantize_linear(
     """
 
 
+def quantized_gather(
+    w: H,
+    scale: H | float,
+    indices: H | float,
+    /,
+    *,
+    zero: H | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+    dtype: DType | None = None,
+) -> H:
+    """The rows of a quantised table w[V,D] that indices[..] name, dequantised.
+
+    scale, zero, axis, block_size and dtype are those of dequantize_linear; only the rows taken are
+    computed. Indices count from the end if negative; one outside -V..V-1 is an error.
+    """
+
+
+def quantized_grouped_matmul(
+    x: H,
+    w: H | float,
+    scale: H | float,
+    expert: H | float,
+    /,
+    *,
+    zero: H | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+    transposed: bool = True,
+) -> H:
+    """Row m of x[M,K] times the quantised matrix w[expert[m]]: [M,N] in the dtype of x.
+
+    w[E,N,K] (or w[E,K,N] if not `transposed`) and its parameters are those of quantized_matmul
+    with an axis of experts in front. An expert outside 0..E-1 is an error.
+    """
+
+
+def quantized_matmul(
+    x: H,
+    w: H | float,
+    scale: H | float,
+    /,
+    *,
+    zero: H | None = None,
+    bias: H | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+    transposed: bool = True,
+) -> H:
+    """x[..,K] times a quantised weight, plus bias[N]: [..,N] in the dtype of x.
+
+    w[N,K] (or w[K,N] if not `transposed`) holds integers of at most 8 bits; scale, zero, axis and
+    block_size are those of dequantize_linear, whose result is rounded to the dtype of x. The sum
+    and the bias are f32, rounded once. ONNX Runtime's MatMulNBits is axis=1 with blocks.
+    """
+
+
 def quick_gelu(x: E, /, *, alpha: float = 1.702) -> E:
     """X * sigmoid(alpha * x), an approximation of gelu."""
 

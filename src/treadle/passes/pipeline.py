@@ -29,6 +29,7 @@ from .open_resize import OpenResize
 from .raise_activation import RaiseActivation
 from .raise_attention import RaiseAttention
 from .raise_layer_norm import RaiseLayerNorm
+from .raise_quantized import RaiseQuantized
 from .raise_residual_norm import RaiseResidualNorm
 from .raise_rms_norm import RaiseRmsNorm
 from .raise_rope import RaiseRope
@@ -39,7 +40,7 @@ from .widen import Widen
 
 PASSES: dict[str, type[Pass]] = {p.name: p for p in (
     DedupeParams, ShapeFold, ConstantFold, Algebraic, CommonSubexpressions, DeadCode,
-    RaiseActivation, RaiseSoftmax, RaiseLayerNorm, RaiseRmsNorm, RaiseRope,
+    RaiseQuantized, RaiseActivation, RaiseSoftmax, RaiseLayerNorm, RaiseRmsNorm, RaiseRope,
     RaiseAttention, RaiseSwiglu, RaiseResidualNorm, JoinProducts, FoldAffine, Decompose, Widen,
     OpenResize, Fuse)}
 """Every pass by name."""
@@ -58,9 +59,9 @@ class Phase(NamedTuple):
     repeat: bool = False
 
 
-PHASES = (Phase(("dedupe_params",)), Phase(SIMPLIFY, True), Phase(RAISE), Phase(WEIGHTS, True),
-          Phase(SIMPLIFY, True), Phase(("decompose", "open_resize", "widen")),
-          Phase(SIMPLIFY, True), Phase(("fuse",)))
+PHASES = (Phase(("dedupe_params", "raise_quantized")), Phase(SIMPLIFY, True), Phase(RAISE),
+          Phase(WEIGHTS, True), Phase(SIMPLIFY, True),
+          Phase(("decompose", "open_resize", "widen")), Phase(SIMPLIFY, True), Phase(("fuse",)))
 """The default order."""
 
 

@@ -58,6 +58,7 @@ def _selective_scan(node: Node) -> Size:
 
 FLOPS: dict[str, Callable[[Node], Size]] = {
     "matmul": _matmul, "matmul_integer": _matmul, "grouped_matmul": _matmul,
+    "quantized_matmul": _matmul, "quantized_grouped_matmul": _matmul,
     "dot_general": _dot_general, "conv": _conv, "convolution": _conv,
     "conv_transpose": _conv_transpose, "transposed_convolution": _conv_transpose,
     "lstm": _recurrent, "gru": _recurrent, "rnn": _recurrent,

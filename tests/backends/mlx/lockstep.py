@@ -67,7 +67,8 @@ struct alignas(16) float4 {
   float4() = default;
   float4(float a, float b, float c, float d) : x(a), y(b), z(c), w(d) {}
 };
-namespace metal { template <typename T, int N> struct vec { T v[N]; T operator[](int) const; }; }
+namespace metal { template <typename T, int N> struct vec { T v[N]; T operator[](int i) const {
+  return v[i]; } }; }
 namespace mem_flags { const int mem_threadgroup = 0; }
 static int thread_index_in_simdgroup, simdgroup_index_in_threadgroup;
 static struct { int x; } threadgroup_position_in_grid;
@@ -105,7 +106,8 @@ extern "C" void run(void** given, int groups, int n) {
   }
 }
 """
-C_TYPES = {mx.float32: "float", mx.float16: "_Float16", mx.int32: "int"}
+C_TYPES = {mx.float32: "float", mx.float16: "_Float16", mx.int32: "int", mx.uint32: "uint32_t",
+           mx.uint8: "uint8_t"}
 
 
 def source(template: Template, target: Target, params: Mapping[str, object],

@@ -61,6 +61,10 @@ class Mlx:
         found = self.claim(node)
         return "" if found.how == "native" else found.reason
 
+    def keeps(self, node: Node) -> str:
+        """Why the weight of a product or look-up is not kept quantised; empty if it is."""
+        return self.declines(node)
+
     def joins(self, node: Node) -> bool:
         """Whether a product may become part of a wider one: on a GPU each launch costs."""
         from .arrays import on_gpu

@@ -17,6 +17,7 @@ from . import (
     movement,
     norms,
     pools,
+    quantized,
     recurrence,
     reductions,
     sorting,
@@ -29,7 +30,8 @@ from .lowering import Lowering
 LOWERINGS: dict[str, Lowering] = {
     **movement.LOWERINGS, **reductions.LOWERINGS, **gather.LOWERINGS, **sorting.LOWERINGS,
     **contraction.LOWERINGS, **convolution.LOWERINGS, **pools.LOWERINGS, **spectrum.LOWERINGS,
-    **control.LOWERINGS, **attention.LOWERINGS, **norms.LOWERINGS, **recurrence.LOWERINGS}
+    **control.LOWERINGS, **attention.LOWERINGS, **norms.LOWERINGS, **recurrence.LOWERINGS,
+    **quantized.LOWERINGS}
 """Lowerings by operator; elementwise operators share one."""
 KNOWN = frozenset({"shape_of"})
 """Operators that need only the sizes of their operands."""

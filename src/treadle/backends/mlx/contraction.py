@@ -50,7 +50,8 @@ def _floats(node: Node) -> str:
     return "" if dtype.sort == "float" else f"MLX multiplies no matrices of {dtype}"
 
 
-def _expert(call: Call, expert: mx.array, experts: int) -> mx.array:
+def expert_index(call: Call, expert: mx.array, experts: int) -> mx.array:
+    """Indices of experts as i32, checked and clamped."""
     at, zero = expert.astype(mx.int32), number(0, mx.int32)
     whole = expert.astype(mx.int64)
     bad = mx.logical_or(whole < number(0, mx.int64), whole >= number(experts, mx.int64))
@@ -60,7 +61,11 @@ def _expert(call: Call, expert: mx.array, experts: int) -> mx.array:
 
 def grouped_matmul(call: Call, x: mx.array, w: mx.array, expert: mx.array) -> mx.array:
     """Each row by its expert's matrix."""
-    at = _expert(call, expert, w.shape[0])
+    return gathered(x, w, expert_index(call, expert, w.shape[0]))
+
+
+def gathered(x: mx.array, w: mx.array, at: mx.array) -> mx.array:
+    """Rows of x[M,K] by matrices of w[E,K,N] whose numbers are in range."""
     a, b = (x, w) if on_gpu() else (wide(x), wide(w))
     rows = mx.expand_dims(a, 1)
     aligned = not (w.shape[1] % ALIGNED or w.shape[2] % ALIGNED)
@@ -72,7 +77,7 @@ def grouped_matmul(call: Call, x: mx.array, w: mx.array, expert: mx.array) -> mx
 def grouped_outer(call: Call, x: mx.array, y: mx.array, expert: mx.array, *, experts: int
                   ) -> mx.array:
     """Sums of outer products by expert: rows of other experts count as zero."""
-    at = _expert(call, expert, experts)
+    at = expert_index(call, expert, experts)
     own = mx.equal(mx.reshape(mx.arange(experts, dtype=mx.int32), (-1, 1)), at)
     rows = mx.where(mx.expand_dims(own, -1), wide(x), number(0.0, mx.float32))
     return mx.matmul(mx.swapaxes(rows, 1, 2), wide(y)).astype(x.dtype)

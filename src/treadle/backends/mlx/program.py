@@ -80,8 +80,14 @@ class MlxProgram:
         return MlxStorage()
 
     def facts(self) -> Mapping[Node, Fact]:
-        """The kernels of native nodes."""
-        return facts(self.plans)
+        """The kernels of native nodes; those of quantised weights also tell how they are chosen."""
+        from .quantized import Weight, described
+
+        if any(step.joint for step in self.plans.all()):
+            owner().call(self._prepare)
+        weights = {step.node: Fact(described(step.node, cast("Weight | None", self._packed.get(
+            step.joint)))) for step in self.plans.all() if step.joint}
+        return {**facts(self.plans), **weights}
 
     def dump(self, folder: Path) -> None:
         """Write the text of kernels of our own, once they were launched."""

@@ -14,10 +14,11 @@ import onnx
 from ...declare.arrays import Array, blob, type_of
 from ...declare.content import content, sizes_of
 from ...errors import Declined, ImportFailure, ParseError, TreadleError
-from ...ir.dims import Size, parse_size, substitute, sym, symbol_name, symbols
+from ...ir.dims import Size, parse_size, substitute, sym, symbols
 from ...ir.graph import Value
 from ...ir.types import I64, MOST_AXES, TensorType, host_dtype
 from ...ops.library import REGISTRY
+from ...rewrite.constants import array_value
 from .reading import dtype_of
 
 PARAM_BYTES = 4096
@@ -31,16 +32,14 @@ class LateBinding(TreadleError):
     """The graph cannot be built before some facts about the inputs are known.
 
     `values` names inputs whose values it depends on, `sizes` symbols that must be numbers; `ranks`
-    says that the rank of some input is not stated. It is enough to know a `condition` if there is
-    one.
+    says that the rank of some input is not stated.
     """
 
     def __init__(self, reason: str, values: Sequence[str] = (), sizes: Iterable[str] = (),
-                 ranks: bool = False, condition: Condition | None = None) -> None:
+                 ranks: bool = False) -> None:
         super().__init__(reason)
         self.values, self.sizes, self.ranks = tuple(values), frozenset(sizes), ranks
 
-        self.condition = condition
 
 @dataclass
 class State:
@@ -67,18 +66,12 @@ class State:
     notes: list[str] = field(default_factory=list)
     room: int = 5_000
     """Nodes that may still be imported, those of opened functions and bodies included."""
-    choices: Mapping[Key, bool] = field(default_factory=dict)
-    """Branches that are known to be taken."""
-    ifs: dict[str, int] = field(default_factory=dict)
-    """How many times an `If` of a name was met."""
     add_param: Callable[[str, TensorType], Value] | None = None
 
     def size(self, name: str) -> Size:
         """The size that an input symbol is: a number, or a symbol with its bound."""
         if name in self.fixed:
-            found = self.fixed[name]
-            other = symbol_name(found)
-            return found if other in (None, name) else self.size(other)
+            return self.fixed[name]
         return sym(name, self.limits.get(name))
 
     def fresh(self, stem: str) -> str:
@@ -102,7 +95,6 @@ class Context:
         self.version = 0
         self.outputs: tuple[str, ...] = ()
         self.node_name = ""
-        self.reached: tuple[tuple[Value, bool], ...] = ()
 
     def wants(self, index: int) -> bool:
         """Whether the node's output `index` is used."""
@@ -132,7 +124,8 @@ class Context:
 
     def array(self, value: Value, what: str) -> Array:
         """The elements of `value`, which must be known before the run."""
-        found = content(value)
+        if (found := content(value)) is None:
+            found = array_value(value)
         if found is None and value in self.state.param_values.values():
             found = self.state.params[value.name]
         if found is None or found.dtype == object and value.dtype.sort != "string":
@@ -171,24 +164,6 @@ class Context:
     def depends(self, value: Value) -> tuple[tuple[str, ...], set[str]]:
         """The inputs whose values, and the input symbols, that `value` is computed from."""
         found: set[str] = set()
-    def choice(self) -> tuple[Key, bool | None]:
-        """The name of the `If` that is being imported, and its branch if that is known."""
-        count = self.state.ifs[self.node_name] = self.state.ifs.get(self.node_name, -1) + 1
-        key = self.node_name, count
-        return key, self.state.choices.get(key)
-
-    def undecided(self, key: Key, value: Value, what: str) -> TreadleError:
-        """The error for a condition that must be known before the graph is built."""
-        error = self.late(value, what)
-        above = [v for x in (value, *[v for v, _ in self.reached]) for v in ancestors(x)]
-        found = Condition(
-            key, value, self.reached,
-            {v: self.state.leaves[id(v)] for v in above if id(v) in self.state.leaves},
-            {v: self.state.params[v.name] for v in self.state.param_values.values()})
-        if isinstance(error, LateBinding) and found.decidable(self.state.input_symbols):
-            error.condition = found
-        return error
-
         sizes: set[str] = set()
         for v in ancestors(value):
             if id(v) in self.state.leaves:

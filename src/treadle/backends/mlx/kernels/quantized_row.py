@@ -1,83 +1,95 @@
-"""One row by a 4-bit matrix, the product that decides the speed of generation.
+"""Single rows by quantised matrices, the product that decides the speed of generation.
 
-The weight is MLX's affine form: w[N, K / 8] holds eight 4-bit fields a word, low ones first;
-element k of row n is field * scales[n, k / G] + biases[n, k / G]. A warp adds up `ROWS` rows, so
-that what it reads of x serves all of them; a lane reads `WORDS` words a turn. A field q is read as
-the float 1 + q / 16, whose bits are the field beside a constant exponent: no conversion.
+A weight is in MLX's affine form: w[N, K * BITS / 32] holds fields of 2, 4 or 8 bits, low ones
+first; element k of row n is field * scales[n, k / G] + biases[n, k / G], or with zero points for
+biases (field - zero) * scale. A warp adds up `ROWS`
+rows, so that what it reads of x serves all of them; a lane reads `WORDS` words a turn. A field q is
+read as the float 1 + q / 2**BITS, whose bits are the field beside a constant exponent.
 """
 
 from __future__ import annotations
 
 import mlx.core as mx
 
-from ..arrays import on_gpu
 from .template import WARP, Template, launch
 
 WARPS = 4
 BODY = """
-  const int first = ($GROUP * WARPS + $WARP) * ROWS;
+  constexpr int PER = 32 / BITS;
+  constexpr int SPAN = WORDS * PER;
+  constexpr int TOP = 23 - BITS;
+  constexpr uint32_t MASK = ((1u << BITS) - 1u) << TOP;
+  const int group = $GROUP;
+  const int row = group / BLOCKS;
+  const int first = ((group % BLOCKS) * WARPS + $WARP) * ROWS;
+  const size_t lead = EXPERTS ? size_t(int(float(expert[row]))) * N : 0;
+  const size_t from = size_t(row) * K;
   float total[ROWS];
   for (int r = 0; r < ROWS; ++r) total[r] = 0.0f;
   if (first < N) {
     #pragma unroll 2
-    for (int k = $LANE * 8 * WORDS; k < K; k += 32 * 8 * WORDS) {
+    for (int k = $LANE * SPAN; k < K; k += 32 * SPAN) {
       uint32_t q[ROWS][WORDS];
       float s[ROWS], b[ROWS];
       #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
-        const size_t n = first + r < N ? first + r : N - 1;
-        load_words<WORDS>(w + n * (K / 8) + k / 8, q[r]);
+        const size_t n = lead + (first + r < N ? first + r : N - 1);
+        load_words<WORDS>(w + n * (K / PER) + k / PER, q[r]);
         s[r] = float(scales[n * (K / G) + k / G]);
         b[r] = float(biases[n * (K / G) + k / G]);
       }
       float dot[ROWS], sum = 0.0f;
       for (int r = 0; r < ROWS; ++r) dot[r] = 0.0f;
       #pragma unroll
-      for (int i = 0; i < WORDS; ++i) {
+      for (int i = 0; i < SPAN; i += 8) {
         float v[8];
-        load8(x + k + 8 * i, v);
+        load8(x + from + k + i, v);
         #pragma unroll
         for (int j = 0; j < 8; ++j) {
+          const int at = (i + j) % PER * BITS;
           sum += v[j];
           #pragma unroll
           for (int r = 0; r < ROWS; ++r) {
-            const uint32_t field = j < 5 ? q[r][i] << (19 - 4 * j) : q[r][i] >> (4 * j - 19);
-            dot[r] += v[j] * as_float((field & 0x00780000u) | 0x3F800000u);
+            const uint32_t word = q[r][(i + j) / PER];
+            const uint32_t field = at < TOP ? word << (TOP - at) : word >> (at - TOP);
+            dot[r] += v[j] * as_float((field & MASK) | 0x3F800000u);
           }
         }
       }
       #pragma unroll
-      for (int r = 0; r < ROWS; ++r) total[r] += s[r] * 16.0f * (dot[r] - sum) + b[r] * sum;
+      for (int r = 0; r < ROWS; ++r) {
+        const float part = float(1 << BITS) * (dot[r] - sum);
+        total[r] += ZEROS ? s[r] * (part - b[r] * sum) : s[r] * part + b[r] * sum;
+      }
     }
   }
   #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
-    const float whole = lane_sum(total[r]);
-    if ($LANE == 0 && first + r < N) y[first + r] = T(whole);
+    float whole = lane_sum(total[r]);
+    if ($LANE == 0 && first + r < N) {
+      if (BIASED) whole += float(added[first + r]);
+      y[size_t(row) * N + first + r] = T(whole);
+    }
   }
 """
-TEMPLATE = Template("treadle_quantized_row", ("x", "w", "scales", "biases"), ("y",), BODY)
+TEMPLATE = Template("treadle_quantized_row", ("x", "w", "scales", "biases", "added", "expert"),
+                    ("y",), BODY)
 
 
-def composed(x: mx.array, w: mx.array, scales: mx.array, biases: mx.array, group: int
-             ) -> mx.array:
-    """The same by MLX's own operator, for any number of rows and on any device."""
-    return mx.quantized_matmul(x, w, scales, biases, transpose=True, group_size=group, bits=4)
+def quantized_row(x: mx.array, w: mx.array, scales: mx.array, biases: mx.array, *,
+                  added: mx.array | None = None, expert: mx.array | None = None, rows: int = 2,
+                  words: int = 2, warps: int = WARPS) -> mx.array:
+    """x[1,K] by the transpose of a weight [N,K], plus added[N]: [1,N], on a GPU.
 
-
-def quantized_row(x: mx.array, w: mx.array, scales: mx.array, biases: mx.array, group: int, *,
-                  rows: int = 2, words: int = 2, warps: int = WARPS) -> mx.array:
-    """x[.., 1, K] by the transpose of a weight [N, K] of 4-bit fields: [.., 1, N].
-
-    `group` is 32, 64 or 128 and divides K. The kernel runs for one row on a GPU; all else is
-    `composed`.
+    K is a multiple of 32. With expert[M] (i32, in range) row m of x[M,K] meets the weight
+    w[expert[m]] of w[E,N,..]; the sum is f32 and rounded once.
     """
-    if not on_gpu() or x.size != x.shape[-1]:
-        return composed(x, w, scales, biases, group)
-    n, k = w.shape[0], x.shape[-1]
-    params = {"T": x.dtype, "N": n, "K": k, "G": group, "ROWS": rows, "WORDS": words,
-              "WARPS": warps}
-    groups = -(-n // (rows * warps))
-    out = launch(TEMPLATE, [x, w, scales, biases], params, groups, warps * WARP, [(n,)],
-                 [x.dtype])[0]
-    return mx.reshape(out, (*x.shape[:-1], n))
+    m, k = x.shape
+    n, bits = w.shape[-2], 32 * w.shape[-1] // k
+    blocks = -(-n // (rows * warps))
+    params = {"T": x.dtype, "N": n, "K": k, "G": k // scales.shape[-1], "BITS": bits,
+              "ROWS": rows, "WORDS": words, "WARPS": warps, "BLOCKS": blocks,
+              "ZEROS": int(biases.dtype == mx.uint8), "BIASED": int(added is not None),
+              "EXPERTS": int(expert is not None)}
+    given = [x, w, scales, biases, x if added is None else added, x if expert is None else expert]
+    return launch(TEMPLATE, given, params, m * blocks, warps * WARP, [(m, n)], [x.dtype])[0]
