@@ -14,11 +14,12 @@ import onnx
 from ...declare.arrays import Array, blob, type_of
 from ...declare.content import content, sizes_of
 from ...errors import Declined, ImportFailure, ParseError, TreadleError
-from ...ir.dims import Size, parse_size, substitute, sym, symbols
+from ...ir.dims import Size, parse_size, substitute, sym, symbol_name, symbols
 from ...ir.graph import Value
 from ...ir.types import I64, MOST_AXES, TensorType, host_dtype
 from ...ops.library import REGISTRY
 from ...rewrite.constants import array_value
+from .conditions import Condition, Key
 from .reading import dtype_of
 
 PARAM_BYTES = 4096
@@ -32,12 +33,14 @@ class LateBinding(TreadleError):
     """The graph cannot be built before some facts about the inputs are known.
 
     `values` names inputs whose values it depends on, `sizes` symbols that must be numbers; `ranks`
-    says that the rank of some input is not stated.
+    says that the rank of some input is not stated. It is enough to know a `condition` if there is
+    one.
     """
 
     def __init__(self, reason: str, values: Sequence[str] = (), sizes: Iterable[str] = (),
-                 ranks: bool = False) -> None:
+                 ranks: bool = False, condition: Condition | None = None) -> None:
         super().__init__(reason)
+        self.condition = condition
         self.values, self.sizes, self.ranks = tuple(values), frozenset(sizes), ranks
 
 
@@ -64,6 +67,10 @@ class State:
     """Main graph inputs whose values tell a symbol."""
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    choices: Mapping[Key, bool] = field(default_factory=dict)
+    """Branches that are known to be taken."""
+    ifs: dict[str, int] = field(default_factory=dict)
+    """How many times an `If` of a name was met."""
     room: int = 5_000
     """Nodes that may still be imported, those of opened functions and bodies included."""
     add_param: Callable[[str, TensorType], Value] | None = None
@@ -71,7 +78,9 @@ class State:
     def size(self, name: str) -> Size:
         """The size that an input symbol is: a number, or a symbol with its bound."""
         if name in self.fixed:
-            return self.fixed[name]
+            found = self.fixed[name]
+            other = symbol_name(found)
+            return found if other in (None, name) else self.size(other)
         return sym(name, self.limits.get(name))
 
     def fresh(self, stem: str) -> str:
@@ -93,6 +102,7 @@ class Context:
     def __init__(self, state: State, opsets: Mapping[str, int]) -> None:
         self.state, self.opsets = state, opsets
         self.version = 0
+        self.reached: tuple[tuple[Value, bool], ...] = ()
         self.outputs: tuple[str, ...] = ()
         self.node_name = ""
 
@@ -160,6 +170,24 @@ class Context:
             return Declined(f"{what} depends on data computed in the graph")
         return LateBinding(f"{self.node_name}: {what} must be known before the graph is built; "
                            f"it comes from {', '.join([*inputs, *sorted(sizes)])}", inputs, sizes)
+
+    def choice(self) -> tuple[Key, bool | None]:
+        """The name of the `If` that is being imported, and its branch if that is known."""
+        count = self.state.ifs[self.node_name] = self.state.ifs.get(self.node_name, -1) + 1
+        key = self.node_name, count
+        return key, self.state.choices.get(key)
+
+    def undecided(self, key: Key, value: Value, what: str) -> TreadleError:
+        """The error for a condition that must be known before the graph is built."""
+        error = self.late(value, what)
+        above = [v for x in (value, *[v for v, _ in self.reached]) for v in ancestors(x)]
+        found = Condition(
+            key, value, self.reached,
+            {v: self.state.leaves[id(v)] for v in above if id(v) in self.state.leaves},
+            {v: self.state.params[v.name] for v in self.state.param_values.values()})
+        if isinstance(error, LateBinding) and found.decidable(self.state.input_symbols):
+            error.condition = found
+        return error
 
     def depends(self, value: Value) -> tuple[tuple[str, ...], set[str]]:
         """The inputs whose values, and the input symbols, that `value` is computed from."""
