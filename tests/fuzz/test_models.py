@@ -16,6 +16,8 @@ from tests.fuzz.seeds import SEEDS, SUITES
 
 BYTES, STRUCTURE = 250, 300
 """Mutants of each kind that every seed gets in the normal run."""
+PARTS = 3
+"""Tests among which the mutants of a seed are dealt out."""
 
 
 @pytest.fixture(scope="module")
@@ -25,22 +27,23 @@ def worker() -> Iterator[Worker]:
     made.close()
 
 
-def _numbers(kind: str, minutes: float) -> Iterator[int]:
-    """The mutants to try: a fixed number, or as many as there is time for."""
+def _numbers(kind: str, part: int, minutes: float) -> Iterator[int]:
+    """The mutants of a part to try: a fixed number, or as many as there is time for."""
     if not minutes:
-        yield from range(BYTES if kind == "bytes" else STRUCTURE)
+        yield from range(part, BYTES if kind == "bytes" else STRUCTURE, PARTS)
         return
-    number, end = 0, time.monotonic() + minutes * 30
+    number, end = part, time.monotonic() + minutes * 30 / PARTS
     while time.monotonic() < end:
         yield number
-        number += 1
+        number += PARTS
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("kind", ["bytes", "structure"])
 @pytest.mark.parametrize("seed", [*SEEDS, *SUITES])
-def test_mutants(seed: str, kind: str, worker: Worker, fuzz_minutes: float) -> None:
+def test_mutants(seed: str, kind: str, part: int, worker: Worker, fuzz_minutes: float) -> None:
     failed: list[str] = []
-    for number in _numbers(kind, fuzz_minutes):
+    for number in _numbers(kind, part, fuzz_minutes):
         verdict = worker.ask(f"{seed} {kind} {number}")
         if not verdict.startswith("ok"):
             failed.append(f"{save(seed, kind, number)}: {verdict}")
