@@ -130,6 +130,23 @@ def test_storage_that_cannot_take_results(
     assert not a.any()
 
 
+def test_storage_takes_results_at_any_address_in_every_call(on: str) -> None:
+    exe = compiled(on, lambda x: (x + 1.0, transpose(x, perm=(1, 0)), x), "f32[n,3]")
+    (_, (first, turned, _)), a = names(exe), np.zeros(64, np.float32)
+    for k, n in enumerate((2, 2, 4, 2, 4)):
+        x = random(n, 3, seed=k)
+        target, other = a[1:1 + 3 * n].reshape(n, 3), a[20:20 + 3 * n].reshape(3, n)
+        for out in ({first: target}, {first: target, turned: other}, {}):
+            a[:] = 7
+            found = exe(x, out=out)
+            np.testing.assert_array_equal(found[first], x + 1)
+            np.testing.assert_array_equal(found[turned], x.T)
+            assert all(found[name] is given for name, given in out.items())
+            assert (a == 7).sum() == 64 - sum(given.size for given in out.values())
+        with pytest.raises(BindingError, match="shape"):
+            exe(x, out={first: a[:3].reshape(1, 3)})
+
+
 def test_storage_may_interleave(on: str) -> None:
     exe = two_outputs(on)
     x, a = random(4), np.zeros(8, np.float32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -68,8 +68,18 @@ class Fact:
     host: str = ""
 
 
-Call: TypeAlias = Callable[[Sequence[Array]], list[Array]]
-"""Row-major inputs of known shapes to fresh outputs."""
+
+
+class Call(Protocol):
+    """A way to run row-major inputs of known shapes."""
+
+    def __call__(self, inputs: Sequence[Array], out: Sequence[Array | None] = (), /
+                 ) -> list[Array] | None:
+        """Outputs, fresh or in `out`, which has row-major storage of its dtype or None for each.
+
+        None if `out` does not serve; nothing has been written then.
+        """
+        ...
 
 
 class Storage(Protocol):

@@ -33,7 +33,9 @@ class Calls:
         leaves = (*signature.inputs, *signature.outputs)
         self._able = all(leaf.dtype.numpy and leaf.dtype.sort not in ("host", "string")
                          for leaf in leaves)
-        self._dtypes = [np_dtype(leaf.dtype) for leaf in signature.inputs] if self._able else []
+        self._dtypes, self._made = (
+            [np_dtype(leaf.dtype) for leaf in leaves] if self._able else []
+            for leaves in (signature.inputs, signature.outputs))
         self._kept: OrderedDict[Shapes, Call] = OrderedDict()
 
     def find(self, args: Sequence[Any], named: Mapping[str, Any]
@@ -65,6 +67,18 @@ class Calls:
             shapes.append(array.shape)
         call = self._kept.get(tuple(shapes))
         return None if call is None else (call, arrays)
+
+    def targets(self, out: Mapping[str, Array] | None) -> Sequence[Array | None] | None:
+        """What takes each output; None where the long way has to look at `out`."""
+        if out is None:
+            return ()
+        if type(out) is not dict:
+            return None
+        found = [out.get(n) for n in self.outputs]
+        plain = self._able and all(
+            a is None or solid(a) and a.dtype == dtype and a.flags.writeable
+            for a, dtype in zip(found, self._made, strict=True))
+        return found if plain and sum(a is not None for a in found) == len(out) else None
 
     def misses(self, arrays: Sequence[Array]) -> bool:
         """Whether there is no call for these shapes yet."""

@@ -63,11 +63,11 @@ class Executable:
         """
         line, calls = self._line, self._calls
         free = not (line.waiting or line.holder)
-        if out is None and free:
+        if free and (targets := calls.targets(out)) is not None:
             try:
                 with line.lock:  # another thread may change which calls there are
                     ready = calls.find(args, named)
-                    found = None if ready is None else ready[0](ready[1])
+                    found = None if ready is None else ready[0](ready[1], targets)
             except MemoryError as e:
                 raise no_memory(e) from None
             if found is not None:

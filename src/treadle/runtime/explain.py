@@ -96,7 +96,7 @@ def _visit(graph: Graph, backend: Backend, rows: list[Row], origins: Mapping[Loo
         if kernel and not reason:
             reason = ", ".join(n.op for g in node.regions.values() for n in g.nodes)
         if reason == "a view" and fact.kernel:
-            reason = "a copy: no view of its operand's memory is like it"
+            reason = "a copy: an output, or like no view of its operand's memory"
         work = graph_flops(node.regions["body"]) if kernel else flops(node)
         rows.append(Row(
             node.op, node.loc, ", ".join(str(v.type) for v in node.outputs), claim.how, reason,

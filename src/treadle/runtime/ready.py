@@ -36,6 +36,7 @@ class Ready:
             for resident, _, _ in self.fed:
                 resident.lost = resident.grant.in_place
             raise
+        assert found is not None
         taken = {id(a) for a in inputs}
         for (resident, rule, _), span in zip(self.fed, spans, strict=True):
             value = None if resident.grant.in_place else found[rule.output]

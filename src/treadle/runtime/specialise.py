@@ -60,9 +60,9 @@ class Specialised:
         """A call of a program that counts as its use."""
         key = tuple(sorted(binding.items()))
 
-        def run(inputs: Sequence[Array]) -> list[Array]:
+        def run(inputs: Sequence[Array], out: Sequence[Array | None] = ()) -> list[Array] | None:
             self.kept.move_to_end(key)
-            return call(inputs)
+            return call(inputs, out)
 
         return run if key in self.kept else call
 

@@ -30,6 +30,7 @@ from treadle.ops import (
     exp,
     flip,
     gather,
+    inverse,
     layer_norm,
     matmul,
     narrow,
@@ -61,9 +62,10 @@ def place(state: Resident) -> int:
     (lambda s, x: (s * 0.5 + x, sum_(x, axes=(0,))), IN_PLACE),
     (lambda s, x: (exp(s * x), matmul(s, x)), "matmul reads it when"),
     (lambda s, x: (x * 2.0, s), "it is an output too"),
-    (lambda s, x: (transpose(s * x, perm=(1, 0)), x), "a view, or computed on the host"),
+    (lambda s, x: (transpose(s * x, perm=(1, 0)), x), IN_PLACE),
+    (lambda s, x: (inverse(s * x), x), "a view, or computed on the host"),
     (lambda s, x: (matmul(s, x), x * 1.0), "matmul reads it when"),
-], ids=["elementwise", "read later", "output", "view", "matmul"])
+], ids=["elementwise", "read later", "output", "turned", "host", "matmul"])
 def test_in_place_where_liveness_allows(fn: Callable[..., Any], reason: str) -> None:
     exe, judge = (compiled(on, fn, "f32[4,4]", "f32[4,4]") for on in ("cpu", "reference"))
     (s, x), (new, _) = names(exe)

@@ -20,7 +20,7 @@ from ...declare.evaluate import Step as HostBody
 from ...errors import Declined
 from ...ir.dims import Size
 from ...ir.graph import Graph, Node, Value
-from ...ir.types import axis_of
+from ...ir.types import axis_of, count
 from ...memory.views import View, certain, follow, whole
 from ...passes.base import Legaliser
 from .claims import is_leaf, is_view, lower, writes_anywhere
@@ -196,9 +196,21 @@ class Assembler:
         """All nodes in order, then the machine code."""
         for node in self.graph.nodes:
             self._node(node)
+        for v in self.graph.outputs:
+            self._gather(v)
         programs, found = self._code()
         return Assembled(self.graph, self.stages, self.views, programs, found,
                          frozenset(self.native), self.prepared, self.emitted)
+
+    def _gather(self, v: Value) -> None:
+        """Copy an output natively that is all of what is not the caller's, in another order."""
+        view = self.views[v]
+        base = view.base
+        ours = self.views[base].whole if base in self.graph.inputs else base in self.native
+        if ours and not view.dense and v.producer and count(view.shape) == count(base.shape):
+            target = whole(v)
+            self._add(v.producer, [copy(view, target)])
+            self.views[v] = target
 
     def _code(self) -> tuple[list[Program], list[int]]:
         """What holds the code, and the address of every kernel."""

@@ -160,8 +160,8 @@ class MlxProgram:
         if trace is None:
             return None
 
-        def call(arrays: Sequence[Array]) -> list[Array]:
-            return owner().call(self._replay, trace, arrays)
+        def call(arrays: Sequence[Array], out: Sequence[Array | None] = ()) -> list[Array] | None:
+            return None if out else owner().call(self._replay, trace, arrays)
 
         return call
 
