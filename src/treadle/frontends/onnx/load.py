@@ -15,6 +15,7 @@ from ...ir.types import STRING
 from ...runtime.model import Built, LateModel, Model
 from ...runtime.signature import Leaf, Signature
 from .conditions import SMALL, Choices, Condition, Decisions, explore
+from .constants import Again
 from .context import LateBinding
 from .model import Facts, Imported, declared_inputs, import_model
 from .reading import DTYPE_OF, read_model
@@ -34,7 +35,8 @@ def load_onnx(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Model
     proto, folder, file = read_model(source)
     try:
         done = import_model(proto, folder, file)
-        return Model(file, Built(done.graph, done.params, done.notes))
+        return Model(file, Built(done.graph, done.params, done.notes, done.constants,
+                                 Again(source)))
     except LateBinding as e:
         inputs = tuple([Leaf(d.name, d.dtype, d.shape) for d in declared_inputs(proto, file)])
         outputs = tuple([_output_leaf(v) for v in proto.graph.output])
@@ -191,10 +193,10 @@ def _equal(need: LateBinding, binding: Mapping[str, int]) -> tuple[str, str] | N
     """Two input sizes that the graph wants to be equal, and that are."""
     cause = need.__cause__
     while cause is not None:
-        pair = [symbol_name(n) for n in getattr(cause, "sizes", ())]
-        if len(pair) == 2:
-            a, b = sorted([n for n in pair if n in need.sizes]) if None not in pair else ("", "")
-            return (a, b) if a and binding[a] == binding[b] else None
+        if sizes := getattr(cause, "sizes", ()):
+            pair = sorted({symbol_name(n) or "" for n in sizes} & need.sizes)
+            equal = len(pair) == 2 and binding[pair[0]] == binding[pair[1]]
+            return (pair[0], pair[1]) if equal else None
         cause = cause.__cause__
     return None
 
