@@ -63,9 +63,9 @@ def either(dtype: DType) -> Monoid:
     return Monoid("any", (dtype,), (const(False, dtype),), lambda a, b: (m.or_(a[0], b[0]),))
 
 
-def first_extreme(dtype: DType, low: bool, last: bool) -> Monoid:
+def first_extreme(dtype: DType, low: bool, last: bool, place: DType = I64) -> Monoid:
     """The extreme value and the place of its first (or last) occurrence; NaN is the extreme."""
-    far = const(-1 if last else 2**63 - 1, I64)
+    far = const(-1 if last else 2**(place.bits - 1) - 1, place)
 
     def combine(a: Parts, b: Parts) -> Parts:
         (v, i), (w, j) = a, b
@@ -79,4 +79,4 @@ def first_extreme(dtype: DType, low: bool, last: bool) -> Monoid:
         return m.where(mine, v, w), m.where(mine, i, j)
 
     name = f"arg{'min' if low else 'max'}{'_last' if last else ''}"
-    return Monoid(name, (dtype, I64), (_limit(dtype, not low), far), combine)
+    return Monoid(name, (dtype, place), (_limit(dtype, not low), far), combine)

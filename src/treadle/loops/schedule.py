@@ -48,7 +48,7 @@ class Schedule:
             return max(2 * u // self.rows, 1)
         n = loop.axis.extent
         even = isinstance(n, int) and n % (2 * u * self.vector) == 0
-        return 2 * u if even and loop.accs and not busy else u
+        return 2 * u if even and not busy and sum(len(a.values) for a in loop.accs) == 1 else u
 
 
 _LONG = 60

@@ -8,7 +8,7 @@ from typing import cast
 from ...declare.scalar import Scalar, cast_to
 from ...ir.dims import Size, bounds
 from ...ir.graph import Node
-from ...ir.types import BOOL, DTYPES, F32, I64, DType, axes_of, axis_of, count
+from ...ir.types import BOOL, DTYPES, F32, I32, I64, DType, axes_of, axis_of, count
 from ...loops import monoids
 from ...loops.build import Draft, Operand
 from ...loops.ir import Check
@@ -80,12 +80,14 @@ def arg_extreme(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[L
     source = Operand(draft.buffer(dtype), x.strides)
     target = Operand(draft.buffer(I64, True), kept_strides(y, rank, (axis,)))
     wide = DTYPES["u8"] if dtype is BOOL else widest(dtype)
-    monoid = monoids.first_extreme(wide, node.op == "argmin", bool(node.attrs["select_last"]))
+    place = I32 if bounds(x.shape[axis])[1] < 2**31 else I64
+    monoid = monoids.first_extreme(wide, node.op == "argmin", bool(node.attrs["select_last"]),
+                                   place)
 
     def body(row: Row) -> None:
-        at = draft.at(row.row[-1])
+        at = cast_to(draft.at(row.row[-1]), place)
         found = row.reduce(monoid, cast_to(row.load(0), wide), at)
-        row.store(1, found[1])
+        row.store(1, cast_to(found[1], I64))
 
     size = draft.number(x.shape[axis])
     some = [] if bounds(x.shape[axis])[0] > 0 else [Check(size < 1, _EMPTY, size)]
