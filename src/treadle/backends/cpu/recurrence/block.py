@@ -123,10 +123,26 @@ class Block:
     # Chunks
 
     def relate(self) -> None:
-        """Products of keys with keys and queries, and all rows under their decays."""
+        """Products of keys with keys and queries, and all rows under their decays.
+
+        Those of keys with keys are taken times -beta of the later token.
+        """
         if self.spec.decay == "key":
             self._relate_by_key()
-            return
+        else:
+            self._relate()
+        if self.spec.delta:
+            self._rate()
+
+    def _rate(self) -> None:
+        f = self.f
+        with f.loop(0, self.chunk) as i:
+            by = -broadcast(f, self.at["beta"], i.index, self.lanes)
+            for j in range(0, self.chunk, self.lanes):
+                at = i.index * self.chunk + j
+                f.store(f.load(self.kind, self.at["overlap"], at) * by, self.at["overlap"], at)
+
+    def _relate(self) -> None:
         self._turn()
         chunk, depth, at = self.chunk, self.depth, self.at
         p = Product(self.spec.dk, depth, chunk, chunk)

@@ -13,7 +13,7 @@ from ....codegen.llvm.text import F32, PTR, VOID, Function, Index, Module, Type,
 from .spec import VECTORS
 from .vectors import broadcast, multiply_add
 
-_UNROLL, _FEW_ROWS, _TRIANGLE_ROWS = 4, 6, 4
+_UNROLL, _FEW_ROWS, _TRIANGLE_ROWS, _SOLVED_ROWS = 4, 6, 4, 4
 _SUMS = 8
 """Sums that are built side by side, so that none waits for the one before."""
 
@@ -100,7 +100,7 @@ class Tiles:
 
     def solve(self, chunk: int, v_line: int, overlap: Value, found: Value, beta: Value, v: Value
               ) -> None:
-        """What each token adds, in place of its value."""
+        """What each token adds, in place of its value; `overlap` is that of `Block.relate`."""
         tile = _solve(self.module, chunk, v_line, self.lanes)
         self.f.invoke(tile, overlap, found, beta, v)
 
@@ -215,24 +215,37 @@ def _add(f: Function, kind: Type, place: tuple[Value, Value], step: int, sums: S
 
 
 def _solve(module: Module, chunk: int, v_line: int, lanes: int) -> Function:
-    """w[i] = beta[i] (v[i] - found[i] - sum over j < i of overlap[i, j] w[j]), in place of v."""
+    """w[i] = beta[i] (v[i] - found[i]) + sum over j < i of overlap[i, j] w[j], in place of v.
+
+    Blocks of rows first take what is solved, then each other.
+    """
     name = f"slab_solve_{chunk}x{lanes}_{v_line}"
     if (f := _begin(module, name, 4)) is None:
         return module.functions[name]
     overlap, found, beta, v = f.args
-    kind, columns = F32.vector(lanes), lanes * VECTORS
-    for i in range(chunk):
-        sums = [f.load(kind, found, i * columns + j * lanes) for j in range(VECTORS)]
-        sums += [f.constant(kind, 0)] * VECTORS
-        for t in range(i):
-            item = broadcast(f, overlap, i * chunk + t, lanes)
-            for j in range(VECTORS):
-                at = t % 2 * VECTORS + j
-                sums[at] = multiply_add(f, item, f.load(kind, v, t * v_line + j * lanes),
-                                        sums[at])
-        rate = broadcast(f, beta, i, lanes)
-        for j in range(VECTORS):
-            at = i * v_line + j * lanes
-            f.store(rate * (f.load(kind, v, at) - (sums[j] + sums[VECTORS + j])), v, at)
+    p, kind = Product(chunk, chunk, v_line, v_line), F32.vector(lanes)
+    for low in range(0, chunk, _SOLVED_ROWS):
+        rows = range(min(_SOLVED_ROWS, chunk - low))
+        places = [((low + r) * v_line + j * lanes, ((low + r) * VECTORS + j) * lanes)
+                  for r in rows for j in range(VECTORS)]
+        rates = [broadcast(f, beta, low + r, lanes) for r in rows for _ in range(VECTORS)]
+        sums = [rate * (f.load(kind, v, at) - f.load(kind, found, there))
+                for rate, (at, there) in zip(rates, places, strict=True)]
+        near = f.address(overlap, low * chunk, F32)
+        if low:
+            with f.loop(0, low, 1, sums) as loop:
+                sums = list(loop.values)
+                place = f.address(near, loop.index, F32), f.address(v, loop.index * v_line, F32), 0
+                _step(f, p, place, lanes, sums, 0, rows)
+                loop.carry(*sums)
+            sums = list(loop.results)
+        for r in rows:
+            for t in range(r):
+                item = broadcast(f, near, r * chunk + low + t, lanes)
+                for j in range(VECTORS):
+                    at = r * VECTORS + j
+                    sums[at] = multiply_add(f, item, sums[t * VECTORS + j], sums[at])
+        for value, (at, _) in zip(sums, places, strict=True):
+            f.store(value, v, at)
     f.give()
     return f
