@@ -14,8 +14,8 @@ import pytest
 from tests.backends.mlx.running import executable, normal, program, run_graph
 from treadle.api import trace as trace_model
 from treadle.backends.devices import device
+from treadle.backends.mlx import arrays, ready
 from treadle.backends.mlx import device as mlx_device
-from treadle.backends.mlx import ready
 from treadle.backends.mlx.backend import Mlx
 from treadle.backends.mlx.owner import Owner
 from treadle.backends.mlx.program import MlxProgram
@@ -36,6 +36,8 @@ from treadle.ops.linalg import inverse
 from treadle.ops.mathfn import exp
 from treadle.ops.reduce import sum_
 from treadle.ops.scan1d import argmax, softmax
+from treadle.passes.base import Context
+from treadle.passes.pipeline import from_config
 
 traced = pytest.mark.skipif(bool(mlx_device.uncompiled()), reason="g++ is not installed")
 """Tests of traces, which MLX's CPU build compiles with g++."""
@@ -241,6 +243,25 @@ def test_the_first_thread_may_end() -> None:
     assert held[0].call(lambda: np.array(lazy * 2).tolist()) == [4.0, 6.0]
     assert held[0].call(threading.get_ident) == threading.get_ident()
     assert in_thread(lambda: held[0].call(threading.get_ident)) != threading.get_ident()
+
+
+def test_products_of_one_operand_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU; the parts are views of one product."""
+    monkeypatch.setattr(arrays, "on_gpu", lambda: True)
+    weights = {"q": normal(4, 6), "k": normal(4, 3, seed=1)}
+    with Builder("two") as b:
+        x = b.input("x", parse_type("f32[n,4]"))
+        q, k = (b.input(n, parse_type(f"f32[4,{w.shape[1]}]"), param=True)
+                for n, w in weights.items())
+        graph = b.finish([matmul(x, q), exp(matmul(x, k))])
+    backend = Mlx("lazy")
+    ctx = Context(dict(weights), legaliser=backend)
+    done = backend.compile(from_config().run(graph, ctx).graph, ctx.params)
+    assert [n.op for n in done.graph.nodes].count("matmul") == 1
+    given = normal(5, 4, seed=2)
+    found = done.run([given], {"n": 5})
+    for have, want in zip(found, (given @ weights["q"], np.exp(given @ weights["k"])), strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-5, atol=1e-6)
 
 
 @traced
