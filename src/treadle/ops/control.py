@@ -14,6 +14,7 @@ from typing import TypeAlias, cast
 import numpy as np
 
 from ..declare.arrays import Array
+from ..declare.content import content
 from ..declare.evaluate import RegionCall
 from ..declare.hosts import hide, is_host, join
 from ..declare.kinds import structured
@@ -210,6 +211,20 @@ def loop(carried: Sequence[Array], *, trip: Array | None = None, keep_going: Arr
     width = len(rows[0]) if rows else (
         len(body.graph.outputs) - n - 1 if isinstance(body, RegionCall) else 0)
     return (*held, *[_stack([r[k] for r in rows], body, n + 1 + k) for k in range(width)])
+
+
+def holds(flag: Value) -> bool:
+    """Whether a condition is known to be true."""
+    found = content(flag)
+    return found is not None and found.dtype != object and bool(found.reshape(-1)[0])
+
+
+def goes_on(body: Graph) -> bool:
+    """Whether the body of a loop never ends it."""
+    flag = body.outputs[0]
+    while flag.producer is not None and flag.producer.op in ("identity", "reshape"):
+        flag = flag.producer.inputs[0]
+    return flag is body.inputs[1] or holds(flag)
 
 
 def _while_args(carried: list[TensorType], *, max_iterations: int | None, fresh: str

@@ -269,3 +269,50 @@ def test_parameters_inside_branches_are_replaced() -> None:
         exe.set_param("w", w)
         got = list(exe(x, np.array(True)).values())[0]
         np.testing.assert_allclose(got, x @ w, rtol=1e-4, atol=1e-5)
+
+
+def test_loops_of_known_length_are_native() -> None:
+    """The number of the turn, a branch in the body, stacked rows; a number, a size, none at all."""
+    def fn(x: V, w: V) -> Sequence[V]:
+        def turn(i: V, go: V, h: V, k: V) -> Sequence[V]:
+            step = OPS["cast"](i, dtype=x.dtype)
+            new = if_(OPS["eq"](i % 2, 0), then=lambda: OPS["tanh"](OPS["matmul"](h, w)) + step,
+                      orelse=lambda: h * 0.5)
+            return go, new, k + i, OPS["sum"](new, axes=(1,))
+
+        zero, five = (OPS["full"](value=v, shape=(), dtype=parse_type("i64[]").dtype)
+                      for v in (0, 5))
+        rows = OPS["gather"](OPS["shape_of"](x), zero, axis=0)
+        one = OPS["loop"]([x, zero], trip=five, body=turn, length=5)
+        return *one, *OPS["loop"]([x, zero], trip=rows, body=turn, length=x.shape[0])
+
+    exe, judge = (compiled(fn, "f32[n,4]", "f32[4,4]", on=on) for on in ("cpu", "reference"))
+    assert claims(exe, "loop") == [
+        ("native", "the kernels of its body, called again for every turn")] * 2
+    for n in (1, 0, 6, 3):
+        given = [random(n, 4), random(4, 4)]
+        want = list(judge(*given).values())
+        for got in (exe(*given).values(), exe.run(given, watch=lambda *_: None).values()):
+            for a, b in zip(got, want, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_what_keeps_a_loop_on_the_host_is_said() -> None:
+    def turn(i: V, go: V, h: V) -> Sequence[V]:
+        return OPS["sum"](h, axes=(0,)) < 100.0, h * 2.0
+
+    def ended(x: V, trip: V) -> V:
+        go = OPS["full"](value=True, shape=(), dtype=parse_type("bool[]").dtype)
+        return OPS["loop"]([x], trip=trip, keep_going=go, body=turn)
+
+    def counted(x: V, trip: V) -> V:
+        return OPS["loop"]([x], trip=trip, body=turn)
+
+    for fn, why in ((ended, "its condition depends on the run"),
+                    (counted, "its trip count depends on the run")):
+        exe, judge = (compiled(fn, "f32[n]", "i64[]", on=on) for on in ("cpu", "reference"))
+        assert claims(exe, "loop") == [("host", why)]
+        for trip in (0, 3, 90):
+            got, want = (list(e(np.ones(5, np.float32), np.array(trip)).values())[0]
+                         for e in (exe, judge))
+            np.testing.assert_allclose(got, want, rtol=1e-6)

@@ -231,11 +231,10 @@ class Assembler:
         if self._prepares(node):
             self._prepared(node)
         elif is_leaf(node):
-            self._leaf(node, stage)
+            self.leaf(node, stage)
         elif is_view(node):
             self._view(node, stage)
-        elif not (node.op == "scan" and scan_natively(self, node)
-                  or node.op == "if" and branch_natively(self, node)):
+        elif node.op not in CONTROL or not CONTROL[node.op](self, node):
             self.compute(node, stage)
 
     def _prepares(self, node: Node) -> bool:
@@ -277,7 +276,7 @@ class Assembler:
         del self.emitted[emitted:], self.prepared[prepared:]
         self.kernels = {key: n for key, n in self.kernels.items() if n < emitted}
 
-    def _leaf(self, node: Node, stage: Stage) -> None:
+    def leaf(self, node: Node, stage: Stage) -> None:
         """Equal elements are one element that every index reads; bodies may be walked twice."""
         stage.leaves.append(node)
         for v in node.outputs:
@@ -355,5 +354,9 @@ def written(kernels: Sequence[tuple[int, Lowered]]) -> Module:
     return module
 
 
-from .branches import branch_natively  # noqa: E402 - both build what is declared above
+from .branches import branch_natively  # noqa: E402 - they build what is declared above
+from .counted import count_natively  # noqa: E402
 from .scans import scan_natively  # noqa: E402
+
+CONTROL = {"scan": scan_natively, "if": branch_natively, "loop": count_natively}
+"""Control flow that can be native: whether it was added."""

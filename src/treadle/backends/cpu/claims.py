@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ...codegen.llvm.scalars import holds
 from ...declare.opdef import infer
@@ -25,6 +25,7 @@ from . import (
     scatter,
     sorting,
 )
+from .counted import as_scan
 from .lowered import Lowered
 from .pointwise import Lowering
 
@@ -53,7 +54,7 @@ def lower(node: Node, ins: Sequence[View], outs: Sequence[View],
         return packing(node, ins, outs, fixed)
     found = lowering(node)
     if found is None and node.regions:
-        why = declined_branches(node) if node.op == "if" else ""
+        why = CONTROL[node.op][0](node) if node.op in CONTROL else ""
         raise Declined(why or "chooses and repeats programs of its regions")
     if found is None:
         raise Declined(f"{node.op} has no native lowering yet")
@@ -110,6 +111,26 @@ def declined_branches(node: Node) -> str:
     return ""
 
 
+def _declined_body(node: Node) -> str:
+    """Why the host has to run a loop, or nothing; a plain loop is looked at as a scan."""
+    if node.op == "loop":
+        try:
+            node = as_scan(node).nodes[-1]
+        except Declined as e:
+            return e.message
+    for inner in node.regions["body"].walk():
+        if (found := claim(inner)).how != "native":
+            return f"its body runs {inner.op} on the host: {found.reason}"
+    return ""
+
+
+_TURNS = "the kernels of its body, called again for every turn"
+CONTROL: dict[str, tuple[Callable[[Node], str], str]] = {
+    "if": (declined_branches, "the kernels of both branches; a run takes those of one"),
+    "scan": (_declined_body, _TURNS), "loop": (_declined_body, _TURNS)}
+"""Why control flow is not native, and what is said where it is."""
+
+
 def claim(node: Node) -> Claim:
     """How a node runs on operands of its types."""
     if is_leaf(node):
@@ -117,10 +138,8 @@ def claim(node: Node) -> Claim:
     if is_view(node):
         moved = follow(node, whole(node.inputs[0])) is None
         return Claim("native", "a copy" if moved else "a view")
-    if node.op == "scan" and all(claim(n).how == "native" for n in node.regions["body"].walk()):
-        return Claim("native", "the kernels of its body, called again for every turn")
-    if node.op == "if" and not declined_branches(node):
-        return Claim("native", "the kernels of both branches; a run takes those of one")
+    if (control := CONTROL.get(node.op)) is not None and not control[0](node):
+        return Claim("native", control[1])
     outs = node.outputs or [Value(t) for t in infer(node)]  # a call being recorded has none yet
     try:
         lower(node, [whole(v) for v in node.inputs], [whole(v) for v in outs])

@@ -9,6 +9,7 @@ from ....declare.opdef import REGISTRY, cast_value
 from ....errors import Declined, ImportFailure, OperatorError
 from ....ir.graph import Value
 from ....ir.types import BOOL, TensorType
+from ....ops.control import goes_on, holds
 from ..context import Context
 from ..importing import RegionImporter
 from ..registry import importer
@@ -44,16 +45,24 @@ def loop(ctx: Context, trip: Value | None, cond: Value | None, *carried: Value |
     if len(held) != len(carried):
         raise Declined("Loop with an absent carried value")
     count = None if trip is None else sizes_of(trip)
-    length = count[0] if count and cond is None else None
-    def made(declared: bool) -> object:
-        return REGISTRY["loop"](held, trip=_scalar(trip), keep_going=_scalar(cond),
-                                body=_loop_body(body, cond is not None, declared),
-                                length=length, fresh=ctx.fresh("loop"))
 
-    try:
-        return made(False)
-    except (ImportFailure, OperatorError):
-        return made(True)  # sizes that only the file states may be what is missing
+    def made(go: Value | None, declared: bool) -> object:
+        return REGISTRY["loop"](held, trip=_scalar(trip), keep_going=_scalar(go),
+                                body=_loop_body(body, go is not None, declared),
+                                length=count[0] if count and go is None else None,
+                                fresh=ctx.fresh("loop"))
+
+    def either(go: Value | None) -> object:
+        try:
+            return made(go, False)
+        except (ImportFailure, OperatorError):
+            return made(go, True)  # sizes that only the file states may be what is missing
+
+    out = either(cond)
+    first = next(iter(out if isinstance(out, tuple) else (out,)), None)
+    endless = isinstance(first, Value) and first.producer is not None and (
+        goes_on(first.producer.regions["body"]))
+    return either(None) if count and cond is not None and holds(cond) and endless else out
 
 
 def _scalar(x: Value | None) -> Value | None:
