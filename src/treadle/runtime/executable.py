@@ -9,9 +9,10 @@ from ..backends.base import Backend, Data, Program
 from ..declare.arrays import Array
 from ..declare.evaluate import Binding, Watch
 from ..errors import BindingError, RunError
-from ..ir.graph import Graph
+from ..ir.graph import Graph, Value
 from ..passes.base import Look
 from .calls import Calls
+from .constants import Constants
 from .explain import Explanation, explain
 from .line import Line
 from .params import check_type, replacements
@@ -36,10 +37,12 @@ class Executable:
     def __init__(self, program: Program, signature: Signature, backend: Backend,
                  passes: Sequence[str] = (), *, frozen: bool = True, keys: Keys | None = None,
                  special: Specialised | None = None,
-                 origins: Mapping[Look, str] | None = None) -> None:
+                 origins: Mapping[Look, str] | None = None,
+                 constants: Constants | None = None) -> None:
         self.signature, self.backend, self.frozen = signature, backend, frozen
         self._program, self._passes = program, tuple(passes)
         self._keys, self._special, self._origins = keys, special, origins
+        self._constants = constants
         self._line = Line()
         self._calls = Calls(signature)
         self._states = States(signature, self._line)
@@ -166,7 +169,7 @@ class Executable:
             made = Executable(self._program.clone(), self.signature, self.backend, self._passes,
                               frozen=self.frozen, keys=self._keys and self._keys.clone(),
                               special=self._special and self._special.clone(),
-                              origins=self._origins)
+                              origins=self._origins, constants=self._constants)
             made._states = self._states.clone(made._program, made._line)
             return made
 
@@ -182,20 +185,23 @@ class Executable:
         self.set_params({name: array})
 
     def set_params(self, arrays: Mapping[str, Any]) -> None:
-        """Replace several parameters, all of them or, after an error, none."""
+        """Replace several parameters, all of them or, after an error, none.
+
+        Other values for initializers of one element compile the model anew.
+        """
         self.thaw(arrays)
-        self._replace(replacements({v.name: v for v in self.graph.params}, arrays))
+        self._replace(replacements(self._leaves(), arrays))
 
     def share_params(self, other: Executable) -> None:
         """Use the parameters of another executable, by name and without a copy.
 
         Each parameter of this one must be in the other one, which may have more.
         """
-        held = {v.name: v for v in self.graph.params}
+        held = self._leaves()
         self.thaw(held)
-        theirs = other._line.run(lambda: {n: other._program.params[n] for n in held
-                                          if n in other._program.params})
-        if missing := [n for n in held if n not in theirs]:
+        theirs = other._line.run(lambda: {n: a for n, a in other._all_params().items()
+                                          if n in held})
+        if missing := [v.name for v in self.graph.params if v.name not in theirs]:
             raise BindingError(f"the other executable has no parameter '{missing[0]}'")
         for name, array in theirs.items():
             check_type(held[name], array)
@@ -208,11 +214,23 @@ class Executable:
             raise BindingError(f"the parameter '{name}' was frozen when the model was compiled",
                                hint="compile(freeze=False)")
 
+    def _leaves(self) -> dict[str, Value]:
+        """What may be replaced."""
+        constants = self._constants.leaves() if self._constants else {}
+        return {**constants, **{v.name: v for v in self.graph.params}}
+
+    def _all_params(self) -> dict[str, Data]:
+        return {**(self._constants.values if self._constants else {}), **self._program.params}
+
     def _replace(self, arrays: Mapping[str, Data]) -> None:
         def replace() -> None:
+            if self._constants and (changed := self._constants.others(arrays)):
+                self._constants, self._program, self._special = self._constants.replaced(
+                    changed, self._program.params)
+                self._calls.clear()
             for program in (self._program, *(self._special.kept.values() if self._special else ())):
-                for name, array in arrays.items():
-                    program.set_param(name, array)
+                for name in program.params.keys() & arrays.keys():
+                    program.set_param(name, arrays[name])
             self._states.changed()
 
         self._line.run(replace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from ..ir.verify import verify
 from ..passes.base import Context, Look
 from ..passes.pipeline import Pipeline, from_config
 from ..transforms.clone import bind_sizes
+from .constants import Constants
 from .executable import Executable
 from .late import LateExecutable
 from .random import KEY_INPUT, Keys, check_seed, with_key, without_key
@@ -29,11 +30,17 @@ PRECISIONS = ("f32",)
 
 @dataclass(slots=True)
 class Built:
-    """A graph, the data of its parameters, and remarks made while building it."""
+    """A graph, the data of its parameters, and remarks made while building it.
+
+    `constants` are numbers of the source that are no parameters of the graph; `again` builds it
+    with others.
+    """
 
     graph: Graph
     params: Mapping[str, Array]
     notes: list[str] = field(default_factory=list[str])
+    constants: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    again: Callable[[Mapping[str, Array]], Built] | None = None
 
 
 def signature_of(graph: Graph) -> Signature:
@@ -90,27 +97,49 @@ class Model:
         check_options(precision, random, specialise)
         verify(self.built.graph, infer)
         backend = in_mode(on_threads(usable(device), threads), mode)
-        graph, signature, keys = self.built.graph, self.signature, None
+        signature, keys = self.signature, None
         if random is not None:
-            graph, value = with_key(graph)
-            keys = Keys(check_seed(random), value)
+            keys = Keys(check_seed(random), with_key(self.built.graph)[1])
             signature = Signature(tuple([x for x in signature.inputs if x.name != KEY_INPUT]),
                                   signature.outputs)
-        held = without_key(self.built.params) if keys else self.built.params
-
-        origins = dict[Look, str]()
-
-        def compile_(graph: Graph) -> tuple[Program, list[str]]:
-            ctx = Context(dict(held) if freeze else {}, legaliser=backend, origins=origins)
-            steps = pipeline or from_config()
-            program = _compiled(backend, graph, ctx, steps, None if freeze else held, self.source)
-            return program, [*map(str, ctx.report)]
-
-        program, notes = compile_(graph)
-        special = None if not specialise else Specialised(
-            specialise, lambda binding: compile_(bind_sizes(graph, binding))[0], self.source)
+        work = _Compiler(backend, self.source, freeze, keys is not None, specialise, pipeline)
+        program, special, notes = work.compiled(self.built)
+        again, constants = self.built.again, None
+        if again is not None and not freeze:
+            constants = Constants(self.built.constants,
+                                  lambda values: work.compiled(again(values))[:2])
         return Executable(program, signature, backend, [*self.built.notes, *notes], frozen=freeze,
-                          keys=keys, special=special, origins=origins)
+                          keys=keys, special=special, origins=work.origins, constants=constants)
+
+
+@dataclass(eq=False)
+class _Compiler:
+    """The options of a compilation, which may be asked for again."""
+
+    backend: Backend
+    source: str
+    freeze: bool
+    keyed: bool
+    specialise: int
+    pipeline: Pipeline | None
+    origins: dict[Look, str] = field(default_factory=dict[Look, str])
+
+    def compiled(self, built: Built) -> tuple[Program, Specialised | None, list[str]]:
+        """A program for all sizes, what makes those for some, and the passes' report."""
+        graph = with_key(built.graph)[0] if self.keyed else built.graph
+        held = without_key(built.params) if self.keyed else built.params
+        program, notes = self._program(graph, held)
+        special = None if not self.specialise else Specialised(
+            self.specialise, lambda binding: self._program(bind_sizes(graph, binding), held)[0],
+            self.source)
+        return program, special, notes
+
+    def _program(self, graph: Graph, held: Mapping[str, Array]) -> tuple[Program, list[str]]:
+        ctx = Context(dict(held) if self.freeze else {}, legaliser=self.backend,
+                      origins=self.origins)
+        program = _compiled(self.backend, graph, ctx, self.pipeline or from_config(),
+                            None if self.freeze else held, self.source)
+        return program, [*map(str, ctx.report)]
 
 
 class Binder(Protocol):

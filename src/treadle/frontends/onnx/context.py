@@ -66,6 +66,8 @@ class State:
     witnesses: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Main graph inputs whose values tell a symbol."""
     counts: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
+    """Floating initializers of one element."""
     notes: list[str] = field(default_factory=list)
     choices: Mapping[Key, bool] = field(default_factory=dict)
     """Branches that are known to be taken."""

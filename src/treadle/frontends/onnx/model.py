@@ -28,11 +28,15 @@ KNOWN_DOMAINS = {"", "ai.onnx.ml", "com.microsoft", "ai.onnx.preview", "ai.onnx.
 
 @dataclass(slots=True)
 class Imported:
-    """A graph with the data of its parameters, and remarks made on the way."""
+    """A graph with the data of its parameters, and remarks made on the way.
+
+    `constants` are the floating initializers of one element, which are constants of the graph.
+    """
 
     graph: Graph
     params: dict[str, Array]
     notes: list[str] = field(default_factory=list[str])
+    constants: dict[str, Array] = field(default_factory=dict[str, Array])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ def _import(proto: onnx.ModelProto, folder: Path | None, file: str, facts: Facts
             _postpone(e, state, failures)
             raise
         graph = builder.finish(outputs, [v.name for v in proto.graph.output])
-    return Imported(graph, state.params, state.notes)
+    return Imported(graph, state.params, state.notes, state.constants)
 
 
 def _postpone(error: ImportFailure | OperatorError, state: State, failures: Failures) -> None:
