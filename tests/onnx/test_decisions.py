@@ -97,3 +97,19 @@ def test_a_condition_on_much_data_still_names_the_input() -> None:
         got = exe(x, np.full(100, flag, np.int64))["y"]
         assert got.shape == ((1, 3) if flag else (3,))
     assert exe.compilations == 2  # type: ignore[union-attr]
+
+
+def test_a_condition_of_no_elements_is_refused() -> None:
+    nodes = [node("Cast", ["flags"], ["is"], to=TensorProto.BOOL),
+             node("Constant", [], ["axes"], value_ints=[0]),
+             node("If", ["is"], ["y"],
+                  then_branch=graph("t", "a", node("Unsqueeze", ["x", "axes"], ["a"])),
+                  else_branch=graph("e", "b", node("Identity", ["x"], ["b"])))]
+    for shape in (["n"], [1], []):
+        proto = model(nodes, [("x", F32, ["m"]), ("flags", I64, shape)], [("y", F32, None)])
+        exe, x = treadle.load(proto).compile("cpu"), np.ones(3, np.float32)
+        assert exe(x, np.ones([1] * len(shape), np.int64))["y"].shape == (1, 3)
+        assert exe(x, np.zeros([1] * len(shape), np.int64))["y"].shape == (3,)
+        if shape == ["n"]:
+            with pytest.raises(TreadleError):
+                exe(x, np.zeros(0, np.int64))

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...declare import evaluate as interpreter
 from ...declare.arrays import Array, np_dtype
-from ...errors import TreadleError
+from ...errors import RunError, TreadleError
 from ...ir.dims import evaluate, symbols
 from ...ir.graph import Value
 
@@ -50,6 +50,8 @@ class Condition:
     def _decidable(self, value: Value, known: set[str]) -> bool:
         for v in _ancestors(value):
             node = v.producer
+            if v.dtype.sort in ("host", "string"):
+                return False
             if node is None:
                 small = isinstance(n := v.type.nbytes(), int) and n * 8 <= SMALL * v.dtype.bits
                 if v not in self.params and not (v in self.inputs and small):
@@ -57,7 +59,7 @@ class Condition:
                 continue
             needed = {s for d in node.inputs[0].shape for s in symbols(d)} if (
                 node.op == "shape_of") else set(node.reads())
-            if node.regions or node.makes() or not needed <= known or v.dtype.sort == "host":
+            if node.regions or node.makes() or not needed <= known:
                 return False
         return True
 
@@ -77,7 +79,9 @@ class Condition:
                 given = {x: np.broadcast_to(np.zeros((), np_dtype(x.dtype)), shape)}
             out = interpreter.perform(interpreter.Step(node), given, dict(binding))
             env.update(zip(node.outputs, out, strict=True))
-        return bool(env[value].reshape(-1)[0])
+        if env[value].size != 1:
+            raise RunError(f"{self.key[0]}: the condition has {env[value].size} elements, not one")
+        return bool(env[value].reshape(())[()])
 
 
 def _ancestors(value: Value) -> list[Value]:
