@@ -17,6 +17,7 @@ from tests.backends.mlx.running import normal
 from tests.onnx.ort import Run
 from tests.oracles import quantize as oracle
 from treadle.backends.mlx import quantized
+from treadle.backends.mlx.backend import Mlx
 from treadle.backends.mlx.kernels import quantized_row
 from treadle.backends.mlx.kernels.template import Target
 from treadle.backends.mlx.owner import owner
@@ -302,6 +303,25 @@ def test_the_kernel_for_rows(target: Target, dtype: str, kind: str, zero: str | 
         oracle.quantized_matmul(x, w, s, z, bias, 1, 32))
     near(got, want, 1e-5 if kind == "f4" else 1e-3)
     assert "quantized_row, " in str(exe.explain())
+
+
+def test_products_of_one_operand_are_joined_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """q, k and v become one product; another layout stays apart."""
+    monkeypatch.setattr(Mlx, "joins", lambda self, node: not self.declines(node))
+    params = {f"{k}{i}": a for i, n in enumerate((8, 24, 16)) for k, a in (
+        ("w", weight("u4", n, 64)), ("s", scales(n, 2)), ("z", weight("u4", n, 2)))}
+    params |= {"w3": weight("u4", 8, 64), "s3": scales(8, 1)}
+    x = normal(3, 64)
+
+    def fn(x: Value, **p: Value) -> tuple[Value, ...]:
+        return (*[quantized_matmul(x, p[f"w{i}"], p[f"s{i}"], zero=p[f"z{i}"], block_size=32)
+                  for i in range(3)], quantized_matmul(x, p["w3"], p["s3"], block_size=64))
+
+    exe = model(fn, {"x": x}, params).compile("mlx", mode="lazy")  # type: ignore[arg-type]
+    assert [n.op for n in exe.graph.nodes].count("quantized_matmul") == 2
+    for i, got in enumerate(exe(x=x).values()):
+        near(got, oracle.quantized_matmul(x, params[f"w{i}"], params[f"s{i}"],
+                                          params.get(f"z{i}"), None, 1, 32 if i < 3 else 64), 1e-5)
 
 
 def names(exes: Sequence[Executable]) -> list[set[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias, cast
 
 import mlx.core as mx
@@ -28,8 +29,14 @@ GROUPS = (128, 64, 32)
 FIELDS = (2, 4, 8)
 Weight: TypeAlias = "tuple[mx.array, ...]"
 """Fields, scales and biases, or the dequantised weight alone."""
-FEW = 16
-"""Rows up to which MLX's own product beats dequantising first."""
+FEW = 4
+"""Rows of one weight up to which our kernel is the fastest on a GPU."""
+ROWS = 16
+"""The same for rows that have experts of their own."""
+TILE = 8
+"""Rows for which MLX's product changes from one row at a time to tiles."""
+MOST = 128
+"""Rows beyond which it is faster to dequantise first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,9 @@ def real(form: Weight, k: int, dtype: mx.Dtype) -> mx.array:
     if len(form) == 1:
         return form[0].astype(dtype)
     (group, bits), scales, bias = sizes(form, k), wide(form[1]), wide(form[2])
-    fields = mx.dequantize(form[0], mx.ones_like(scales), mx.zeros_like(scales), group, bits)
+    kind = mx.float16 if on_gpu() else mx.float32  # both hold every field
+    fields = mx.dequantize(form[0], mx.ones(scales.shape, kind), mx.zeros(scales.shape, kind),
+                           group, bits)
     zero = bias.astype(mx.float32) if bias.dtype == mx.uint8 else mx.round(
         mx.where(scales == 0, mx.zeros_like(bias), -bias / scales))
     grouped = mx.reshape(fields, (*scales.shape, group))
@@ -199,18 +208,17 @@ def _row(x: mx.array, form: Weight, added: mx.array | None = None,
     return quantized_row(x, w, scales, bias, added=added, expert=expert)
 
 
-def _with(y: mx.array, bias: mx.array | None, dtype: mx.Dtype) -> mx.array:
-    return (y if bias is None else wide(y) + wide(bias)).astype(dtype)
-
-
 def quantized_matmul(call: Call, x: mx.array, w: mx.array | Weight, scale: mx.array | None, *,
                      zero: mx.array | None = None, bias: mx.array | None = None,
                      **_: object) -> mx.array:
-    """One row by our kernel on a GPU; several by MLX's product of quantised matrices."""
+    """A few rows by our kernel on a GPU; more by MLX's product of quantised matrices."""
     k, form = x.shape[-1], _weight(call, w, scale, zero, x.dtype)
-    if x.size == k and (row := _row(mx.reshape(x, (1, k)), form, added=bias)) is not None:
-        return mx.reshape(row, (*x.shape[:-1], row.shape[-1]))
-    return _with(_several(x, form, k), bias, x.dtype)
+    rows = mx.reshape(x, (-1, k))
+    y = _row(rows, form, added=bias) if rows.shape[0] <= FEW else None
+    if y is None:
+        y = _several(rows, form)
+        y = (y if bias is None else wide(y) + wide(bias)).astype(x.dtype)
+    return mx.reshape(y, (*x.shape[:-1], y.shape[-1]))
 
 
 def _own(form: Weight) -> bool:
@@ -218,16 +226,48 @@ def _own(form: Weight) -> bool:
     return len(form) > 1 and form[2].dtype != mx.uint8
 
 
-def _several(x: mx.array, form: Weight, k: int) -> mx.array:
-    if not _own(form):
+def _alike(x: mx.array, form: Weight) -> tuple[mx.array, mx.array, mx.array]:
+    """x, scales and biases as MLX multiplies them: in one dtype, on the CPU f32."""
+    if on_gpu() and all(p.dtype == x.dtype for p in form[1:]):
+        return x, form[1], form[2]
+    return wide(x), wide(form[1]), wide(form[2])
+
+
+def _several(x: mx.array, form: Weight) -> mx.array:
+    (m, k), own = x.shape, _own(form)
+    if not own:
         return product(x, mx.swapaxes(real(form, k, x.dtype), -1, -2))
-    group, bits = sizes(form, k)
-    w, scales, bias = form if on_gpu() else (form[0], *map(wide, form[1:]))
-    given = x if on_gpu() else wide(x)
-    alike = given.dtype == mx.float32 or scales.dtype == bias.dtype == given.dtype
-    if alike and (x.size <= FEW * k or not on_gpu()):
-        return mx.quantized_matmul(given, w, scales, bias, True, group, bits)
-    return product(x, mx.swapaxes(real(form, k, x.dtype), -1, -2))
+    (group, bits), (given, scales, bias) = sizes(form, k), _alike(x, form)
+    fits = m <= MOST and given.dtype == x.dtype
+    padded = max(m, TILE)
+    if not on_gpu() or fits and works(padded, form[0].shape[0], k, group, bits, x.dtype):
+        full = mx.pad(given, [(0, padded - m), (0, 0)]) if on_gpu() and m < padded else given
+        return mx.quantized_matmul(full, form[0], scales, bias, True, group, bits)[:m]
+    return product(x, mx.dequantize(form[0], scales, bias, group, bits).astype(x.dtype).T)
+
+
+@lru_cache(256)
+def works(rows: int, n: int, k: int, group: int, bits: int, dtype: mx.Dtype) -> bool:
+    """Whether MLX multiplies quantised matrices of these sizes: its CUDA build lacks some."""
+    x, scales = mx.zeros((rows, k), dtype), mx.zeros((n, k // group), dtype)
+    words = mx.zeros((n, k * bits // 32), mx.uint32)
+    try:
+        mx.eval(mx.quantized_matmul(x, words, scales, scales, True, group, bits))
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
+@lru_cache(256)
+def gathers(experts: int, n: int, k: int, group: int, bits: int, dtype: mx.Dtype) -> bool:
+    """The same of matrices by expert."""
+    x, scales = mx.zeros((TILE, 1, k), dtype), mx.zeros((experts, n, k // group), dtype)
+    words, at = mx.zeros((experts, n, k * bits // 32), mx.uint32), mx.zeros((TILE,), mx.int32)
+    try:
+        mx.eval(mx.gather_qmm(x, words, scales, scales, None, at, True, group, bits))
+    except (RuntimeError, ValueError):
+        return False
+    return True
 
 
 def quantized_grouped_matmul(call: Call, x: mx.array, w: mx.array | Weight,
@@ -235,18 +275,20 @@ def quantized_grouped_matmul(call: Call, x: mx.array, w: mx.array | Weight,
                              zero: mx.array | None = None, **_: object) -> mx.array:
     """Few rows by our kernel on a GPU; else by MLX's product of gathered quantised matrices."""
     (m, k), form = x.shape, _weight(call, w, scale, zero, x.dtype)
-    at = expert_index(call, expert, form[0].shape[0])
-    if m <= FEW and (few := _row(x, form, expert=at)) is not None:
+    experts, n = form[0].shape[0], form[0].shape[1]
+    at = expert_index(call, expert, experts)
+    if m <= ROWS and (few := _row(x, form, expert=at)) is not None:
         return few
-    rows = wide(mx.expand_dims(x, 1))
     if _own(form):
-        (group, bits), (scales, bias) = sizes(form, k), map(wide, form[1:])
-        y = mx.gather_qmm(rows, form[0], scales, bias, None, at, True, group, bits)
-    elif m < form[0].shape[0]:
-        each = real(tuple([mx.take(part, at, axis=0) for part in form]), k, x.dtype)
-        y = mx.matmul(rows, mx.swapaxes(wide(each), -1, -2))
-    else:
+        (group, bits), (given, scales, bias) = sizes(form, k), _alike(x, form)
+        if not on_gpu() or gathers(experts, n, k, group, bits, given.dtype):
+            y = mx.gather_qmm(mx.expand_dims(given, 1), form[0], scales, bias, None, at, True,
+                              group, bits)
+            return mx.squeeze(y, 1).astype(x.dtype)
+    if m >= experts:
         return gathered(x, mx.swapaxes(real(form, k, x.dtype), -1, -2), at)
+    each = wide(real(tuple([mx.take(part, at, axis=0) for part in form]), k, x.dtype))
+    y = mx.matmul(wide(mx.expand_dims(x, 1)), mx.swapaxes(each, -1, -2))
     return mx.squeeze(y, 1).astype(x.dtype)
 
 
@@ -268,15 +310,18 @@ def described(node: Node, form: Weight | None) -> str:
     parts = f"{found.source.bits} bits, groups of {found.group}"
     if node.op == "quantized_gather":
         return f"mx.dequantize of the rows taken, {parts}"
-    many = "mx.quantized_matmul" if node.op == "quantized_matmul" else "mx.gather_qmm"
+    many = "mx.gather_qmm"
+    if node.op == "quantized_matmul":
+        many = "mx.quantized_matmul" + f" (dequantised beyond {MOST} rows)" * on_gpu()
     if form is not None and not _own(form):
         many = "a product after dequantising (f32 does not hold -zero * scale)"
     x = node.inputs[0].shape
     rows = count(x[:-1])
-    few = 1 if node.op == "quantized_matmul" else FEW
+    few = FEW if node.op == "quantized_matmul" else ROWS
     if not on_gpu() or isinstance(rows, int) and rows > few:
         return f"{many}, {parts}"
-    return f"quantized_row{'' if isinstance(rows, int) else f' for {few} or {many}'}, {parts}"
+    more = "" if isinstance(rows, int) else f" for up to {few} rows, else {many}"
+    return f"quantized_row{more}, {parts}"
 
 
 LOWERINGS: dict[str, Lowering] = {
