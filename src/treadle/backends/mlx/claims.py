@@ -13,6 +13,7 @@ from . import (
     contraction,
     control,
     convolution,
+    gates,
     gather,
     movement,
     norms,
@@ -31,7 +32,7 @@ LOWERINGS: dict[str, Lowering] = {
     **movement.LOWERINGS, **reductions.LOWERINGS, **gather.LOWERINGS, **sorting.LOWERINGS,
     **contraction.LOWERINGS, **convolution.LOWERINGS, **pools.LOWERINGS, **spectrum.LOWERINGS,
     **control.LOWERINGS, **attention.LOWERINGS, **norms.LOWERINGS, **recurrence.LOWERINGS,
-    **quantized.LOWERINGS}
+    **quantized.LOWERINGS, **gates.LOWERINGS}
 """Lowerings by operator; elementwise operators share one."""
 KNOWN = frozenset({"shape_of"})
 """Operators that need only the sizes of their operands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, cast
 
@@ -20,7 +21,7 @@ Ints: TypeAlias = tuple[int, ...]
 def reshape(x: mx.array, *, shape: Ints) -> mx.array:
     """Row-major order under another shape."""
     full = cast(Ints, resolve(x.shape, shape))
-    if int(np.prod(full, dtype=np.int64)) != x.size:
+    if math.prod(full) != x.size:
         raise OperatorError(f"{x.size} elements do not reshape to {list(full)}")
     return mx.reshape(x, full)
 

@@ -214,8 +214,7 @@ class MlxProgram:
     def _give(self, frame: Frame, inputs: Sequence[Buffer], weights: Mapping[Value, mx.array]
               ) -> None:
         """Inputs and parameters; the host keeps what MLX does not hold."""
-        for v, array in self._host.items():
-            frame.put(v, cast(Array, array))
+        frame.host.update(cast("dict[Value, Array]", self._host))
         frame.device.update(weights)
         for v, x in zip(self.graph.inputs, inputs, strict=True):
             frame.put(v, x)

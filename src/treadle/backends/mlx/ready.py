@@ -9,15 +9,18 @@ from typing import TypeAlias, cast
 import mlx.core as mx
 
 from ...declare.opdef import OpDef
+from ...declare.scalar import walk
 from ...ir.graph import Node
 from .arrays import on_gpu
-from .expressions import code_of, expressions, full, run_code
+from .expressions import Code, code_of, expressions, full, run_code
+from .gates import LOWERINGS as GATES
 from .images import ALWAYS
 from .lowering import Kernel, Lowering
 from .norms import LOWERINGS as NORMS
 from .recurrence import LOWERINGS as RECURRENCES
 
 Body: TypeAlias = "Callable[[Sequence[mx.array]], list[mx.array]]"
+WHOLE = frozenset({*NORMS, *RECURRENCES, *GATES})
 MANY = 3
 """Primitives of an expression from which it is worth a kernel of its own on a GPU."""
 
@@ -50,19 +53,26 @@ def ready(node: Node, op: OpDef, low: Lowering, attrs: Mapping[str, object]) -> 
     """The function of a step with fixed attributes; None for one that asks things of the run."""
     fixed = on_gpu() and all(isinstance(d, int) for v in node.inputs for d in v.shape)
     if op.kind == "elementwise":
-        code = code_of(expressions(node))
+        roots = expressions(node)
+        code, read = code_of(roots), [{s.value for s in walk(r) if s.op == "var"} for r in roots]
         many = sum(places not in ((), (-1,)) for _, places in code[0]) >= MANY
-        return Ready(lambda arrays: full(run_code(code, arrays), arrays), False, fixed and many)
+        whole = all(len(found) == len(node.inputs) for found in read)  # so of the common shape
+        body = partial(run_code, code) if whole else partial(_filled, code)
+        return Ready(body, False, fixed and many)
     if low.bare is None or low.pack or low.join or node.op in ALWAYS:
         return None
-    ours = node.op in NORMS or node.op in RECURRENCES
+    ours = node.op in WHOLE
     split = len(node.inputs) - len(node.keys)
     body = partial(_call, low.bare, op, attrs, split, node.keys)
     return Ready(body, not low.empty and op.kind != "view", fixed and ours)
 
 
+def _filled(code: Code, arrays: Sequence[mx.array]) -> list[mx.array]:
+    return full(run_code(code, arrays), arrays)
+
+
 def _call(kernel: Kernel, op: OpDef, attrs: Mapping[str, object], split: int, keys: Sequence[str],
           arrays: Sequence[mx.array]) -> list[mx.array]:
-    named = dict(zip(keys, arrays[split:], strict=True))
+    named = dict(zip(keys, arrays[split:], strict=True)) if keys else {}
     out = kernel(*op.group(arrays[:split]), **named, **attrs)
     return list(out) if isinstance(out, list | tuple) else [cast(mx.array, out)]
