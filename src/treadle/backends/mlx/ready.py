@@ -21,6 +21,7 @@ from .recurrence import LOWERINGS as RECURRENCES
 
 Body: TypeAlias = "Callable[[Sequence[mx.array]], list[mx.array]]"
 WHOLE = frozenset({*NORMS, *RECURRENCES, *GATES})
+"""Composites of several primitives, or kernels of ours."""
 MANY = 3
 """Primitives of an expression from which it is worth a kernel of its own on a GPU."""
 
