@@ -25,6 +25,7 @@ from treadle.backends.cpu.contraction import (
     pack_integer,
     tile_for,
 )
+from treadle.backends.cpu.contraction.integer import chosen_late, order
 from treadle.backends.cpu.contraction.pack import packed_elements
 from treadle.codegen.llvm import target
 from treadle.codegen.llvm.jit import assembly, spills
@@ -284,6 +285,58 @@ def test_8_bit(shape: tuple[int, int, int], signs: tuple[bool, bool], dynamic: b
     product(spec)(a, pack_integer(b, target.host(), spec), c, sizes={"m": m, "k": k})
     np.testing.assert_array_equal(c, a.astype(np.int64) @ b)
     assert untouched(whole, m, n)
+
+
+def small_weights(k: int, n: int, planted: int) -> np.ndarray:
+    """Neighbours that just do not overflow 16 bits, but for planted ones."""
+    pick = np.random.default_rng(k)
+    b = pick.integers(-64, 65, (k, n)).astype(np.int8)
+    b[::4, 0], b[1::4, 0] = 127, 1
+    b[::4, 1], b[1::4, 1] = -128, 0
+    for i in range(planted):
+        b[2 + 8 * i:4 + 8 * i, i % n] = 100
+    return b
+
+
+@pytest.mark.parametrize("a_signed", [False, True])
+@pytest.mark.parametrize(("m", "n", "k", "planted"), [
+    (1, 40, 256, 0), (1, 33, 70, 3), (2, 16, 67, 0), (5, 21, 129, 9), (13, 64, 64, 1),
+    (40, 17, 320, 30)])
+def test_small_8_bit_weights_meet_the_largest_operands(
+        m: int, n: int, k: int, planted: int, a_signed: bool) -> None:
+    """Sums of two products that would saturate 16 bits are never made."""
+    b, dynamic = small_weights(k, n, planted), a_signed == (k % 2 == 0)
+    pick = np.random.default_rng(1)
+    low = -128 if a_signed else 0
+    a = pick.integers(low, low + 256, (m, k)).astype(np.int8 if a_signed else np.uint8)
+    a[0], a[-1, ::2] = low + 255, low + 255
+    c, whole = canvas(m, n, np.int32)
+    spec = Matmul("m" if dynamic else m, n, "k" if dynamic else k, I8, I8, I32,
+                  ldc=whole.shape[1], a_signed=a_signed)
+    product(spec)(a, pack_integer(b, target.host(), spec), c, sizes={"m": m, "k": k})
+    np.testing.assert_array_equal(c, a.astype(np.int64) @ b)
+    assert untouched(whole, m, n)
+
+
+def test_an_order_in_which_no_neighbours_overflow() -> None:
+    for planted in (0, 5, 30):
+        b = small_weights(256, 24, planted)
+        found = order(b)
+        assert found is not None
+        assert sorted(found) == list(range(256))
+        assert (found.tolist() == sorted(found)) == (planted == 0)
+        pairs = b[found].reshape(128, 2, 24).astype(int).sum(1)
+        assert (np.abs(pairs) <= 128).all()
+    assert order(np.full((8, 3), 65, np.int8)) is None
+
+
+@pytest.mark.skipif(not chosen_late(target.host(), Matmul(1, 1, 1, I8, I8, I32)),
+                    reason="this processor multiplies 8-bit numbers in one way")
+def test_packed_weights_say_how_they_are_multiplied() -> None:
+    spec = Matmul(1, 24, 256, I8, I8, I32)
+    forms = [int(pack_integer(b, target.host(), spec)[:4].view(np.int32)[0]) for b in (
+        np.full((256, 24), 100, np.int8), small_weights(256, 24, 0), small_weights(256, 24, 5))]
+    assert forms == [0, 1, 2]
 
 
 def test_8_bit_products_are_scaled_in_the_epilogue() -> None:

@@ -12,16 +12,20 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ....codegen.llvm.kernel import Kernel
-from ....codegen.llvm.text import I8, I64, PTR, Function, Index, Module, Type, Value
+from ....codegen.llvm.text import I8, I32, I64, PTR, Function, Index, Module, Type, Value
 from ....errors import Declined
+from .integer import HEADER, chosen_late
 from .micro import Micro, emit_micro
 from .operands import Finish, emit_finish, finish_arguments
 from .shape import Depth, Shape
 from .spec import Epilogue, Extent, ExtraOperand, Matmul
 from .staging import pack_function, stage_function
+from .tiles import UNROLL
 
 _AHEAD = 2048
 """Bytes of prefetch within a panel."""
+_LOW = 2
+"""Rows whose unrolled sums of integers stay in registers."""
 
 
 class Panels(NamedTuple):
@@ -54,9 +58,30 @@ def emit_matmul(module: Module, spec: Matmul, name: str) -> Kernel:
     words = [("a", PTR), ("b", PTR), ("c", PTR), *((x.name, PTR) for x in spec.extras),
              *((size, I64) for size in spec.run_time_words())]
     kernel = Kernel(module, name, words)
-    _Macro(kernel, module, spec).run()
+    if spec.integer and chosen_late(module.target, spec):
+        _either(kernel, module, spec)
+    else:
+        _Macro(kernel, module, spec).run()
     kernel.finish()
     return kernel
+
+
+def _either(kernel: Kernel, module: Module, spec: Matmul) -> None:
+    """Both ways to multiply; the header of B says which."""
+    f = kernel.function
+    form = f.load(I32, kernel["b"])
+    small, wide, done = f.label("small"), f.label("wide"), f.label("done")
+    f.branch(f.compare("ne", form, 0), small, wide)
+    for label in (small, wide):
+        f.start(label)
+        macro = _Macro(kernel, module, replace(spec, small=label == small))
+        macro.begin = macro.after_order()
+        if label == small:
+            macro.order = [f.select(f.compare("eq", form, 2), f.address(kernel["b"], HEADER, I8),
+                                   f.constant(PTR, 0))]
+        macro.run()
+        f.jump(done)
+    f.start(done)
 
 
 class _Macro(Shape):
@@ -65,6 +90,7 @@ class _Macro(Shape):
     def __init__(self, kernel: Kernel, module: Module, spec: Matmul) -> None:
         super().__init__(module, spec)
         self.kernel, self.spec, self.module = kernel, spec, module
+        self.begin, self.order = kernel["b"], list[Value]()
         self.extras = spec.epilogue.operands if spec.epilogue else ()
         self.f: Function = kernel.function
         m = self._size(spec.m)
@@ -85,6 +111,11 @@ class _Macro(Shape):
     def _ceil(self, a: Index, b: Index) -> Value:
         b = self.f.constant(I64, b)
         return self._udiv(self.f.constant(I64, a) + b - 1, b)
+
+    def after_order(self) -> Value:
+        """Where panels begin behind a header and the order of k."""
+        items = self._ceil(self._size(self.spec.k), 4) * 16
+        return self.f.address(self.kernel["b"], (items + 63 & -64) + HEADER, I8)
 
     def run(self) -> None:
         """The loop over slabs, and over blocks of k and panels in each."""
@@ -150,7 +181,7 @@ class _Macro(Shape):
         target = self.kernel.scratch()
         stage = stage_function(self.module, spec, self.tile, self.integer)
         f.invoke(stage, source, target, outer, inner, line, self._line_value(stride), row,
-                 start, *extras)
+                 start, *extras, *self.order)
         return target, stride
 
     def _stage_line(self, depth: Depth) -> Extent:
@@ -193,12 +224,12 @@ class _Macro(Shape):
         if spec.b_layout == "packed":
             size = self._steps(spec.k) * (columns * self.group)
             offset = slab.b + panel * size + depth.start * columns
-            return (f.address(self.kernel["b"], offset, spec.b), columns * self.group,
-                    f.address(self.kernel["b"], offset + size, spec.b))
+            return (f.address(self.begin, offset, spec.b), columns * self.group,
+                    f.address(self.begin, offset + size, spec.b))
         line, by_columns = self._size(spec.row_b), spec.b_layout == "columns"
         offset = (panel * columns * line + depth.start if by_columns
                   else depth.start * line + panel * columns)
-        source = f.address(self.kernel["b"], slab.b + offset, spec.b)
+        source = f.address(self.begin, slab.b + offset, spec.b)
         if not self.copies_b and not masked:
             return source, spec.row_b, f.address(source, columns, spec.b)
         target = f.address(self.kernel.scratch(), self._staged_elements(depth), spec.accumulator)
@@ -259,11 +290,11 @@ class _Macro(Shape):
     def _sums(self, slab: Slab, panel: Value) -> Value:
         """The column sums of a panel of 8-bit B; they follow the matrix's last panel."""
         if self.integer is None or not self.integer.sums:
-            return self.kernel["b"]
+            return self.begin
         columns = self.tile.columns
         panels = self._ceil(self._size(self.spec.n), columns)
         size = self._steps(self.spec.k) * (columns * self.group)
-        return self.f.address(self.kernel["b"], slab.b + panels * size + panel * (columns * 4), I8)
+        return self.f.address(self.begin, slab.b + panels * size + panel * (columns * 4), I8)
 
     def _a_type(self) -> Type:
         if self.integer is not None:
@@ -307,6 +338,9 @@ class _Macro(Shape):
 
     def _of_height(self, micro: Micro, rows: int) -> Micro:
         """The tile of a height. Low ones wait for memory, which serves several streams faster."""
+        if self.unroll == 1 and not micro.spread and rows <= _LOW:
+            steps = -(-self.spec.k // self.group) if isinstance(self.spec.k, int) else None
+            micro = replace(micro, unroll=UNROLL, tail=None if steps is None else steps % UNROLL)
         streams = self.tile.streams(rows, micro.vectors) if self.spec.cold else 1
         if micro.spread or micro.unroll % streams or self.spec.b_layout != "packed":
             streams = 1

@@ -23,6 +23,8 @@ _FAR_ROWS = 10
 """Rows of A at unknown distances whose addresses leave the registers to the sums."""
 _WIDE_ROWS = 2
 """The same where products take registers of their own."""
+_PAIR_ROWS = 5
+"""The same where sums of pairs and ones to add them with take two."""
 _CHUNK_WORK = 1 << 20
 """Multiply-adds that make a chunk worth claiming."""
 _MOST_CHUNKS = 256
@@ -85,8 +87,10 @@ class Shape:
         self.group = self.integer.group if self.integer else 1
         if self.group == 2 and target.is_arm:  # widened products are pairs of registers
             self.tile = replace(self.tile, rows=min(self.tile.rows, _WIDE_ROWS))
+        if spec.small:
+            self.tile = replace(self.tile, rows=min(self.tile.rows, _PAIR_ROWS))
         # LLVM reassociates integer sums across unrolled steps, and then spills.
-        self.unroll = 1 if self.group == 2 else UNROLL
+        self.unroll = 1 if self.group == 2 or spec.small else UNROLL
         several = isinstance(spec.m, int) and spec.m > _REPACK_TILES * self.tile.rows
         self.copies_b = spec.b_layout == "columns" or (spec.b_layout == "rows" and several)
         self.depths = [Depth(0, spec.k, True, True)]

@@ -94,7 +94,8 @@ class Matmul:
     by default rows are adjacent. `a_transposed` says that A lies as (k, m).
 
     `b_layout`: `packed` is what `pack` makes, `rows` lies as (k, n), `columns` as (n, k).
-    `a_signed` and `b_signed` belong to 8-bit elements. `cold` says that B is not in a cache.
+    `a_signed` and `b_signed` belong to 8-bit elements; `small` says that no two neighbours along k
+    of a signed B can overflow 16 bits (see `integer`). `cold` says that B is not in a cache.
     """
 
     m: Extent
@@ -114,6 +115,7 @@ class Matmul:
     prologue: Prologue | None = None
     epilogue: Epilogue | None = None
     cold: bool = True
+    small: bool = False
 
     @property
     def accumulator(self) -> Type:

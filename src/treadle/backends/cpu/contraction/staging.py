@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....codegen.llvm.text import I64, PTR, VOID, Function, Index, Module, Type, Value
+from ....codegen.llvm.text import I32, I64, PTR, VOID, Function, Index, Module, Type, Value
 from .integer import IntegerPlan, stage_integer
 from .spec import Matmul, Place
 from .tiles import Tile
@@ -39,10 +39,11 @@ def stage_function(module: Module, spec: Matmul, tile: Tile,
     """Copies a block of A, keeping its orientation: `outer` lines of `inner` items.
 
     Parameters: source, target, outer, inner, their line distances, the block's first row and
-    column, then the prologue's operands (columns of A and rows of A already offset).
+    column, then the prologue's operands (columns of A and rows of A already offset), for small
+    8-bit numbers the order of k or null.
     """
     staged = plan.staged if plan else spec.accumulator
-    sign = f"_{int(spec.a_signed)}{int(plan.flip)}" if plan else ""
+    sign = f"_{int(spec.a_signed)}{int(plan.flip)}{int(spec.small)}" if plan else ""
     name = f"stage_{spec.a.mangled}_{staged.mangled}_{int(spec.a_transposed)}{sign}" + (
         f"_{spec.prologue.key}" if spec.prologue else "")
     if name in module.functions:
@@ -51,7 +52,16 @@ def stage_function(module: Module, spec: Matmul, tile: Tile,
     f = module.function(name, VOID, [
         ("source", PTR), ("target", PTR), *((n, I64) for n in (
             "outer", "inner", "source_line", "target_line", "row", "column")),
-        *((f"x{j}", PTR) for j in range(len(extras)))])
+        *((f"x{j}", PTR) for j in range(len(extras))), *([("order", PTR)] if spec.small else [])])
+    if plan is not None and spec.small:
+        _stage_in_order(f, spec, plan)
+    else:
+        _stage_items(f, spec, staged, tile.lanes, plan)
+    return f
+
+
+def _stage_items(f: Function, spec: Matmul, staged: Type, lanes: int, plan: IntegerPlan | None
+                 ) -> None:
     source, target, outer, inner, source_line, target_line, row, column, *operands = f.args
     with f.loop(0, outer) as line:
         at = f.address(source, line.index * source_line, spec.a)
@@ -68,9 +78,30 @@ def stage_function(module: Module, spec: Matmul, tile: Tile,
                 value = spec.prologue.emit(f, value, values, Place(row + r, column + c))
             f.store(value, to, index)
 
-        vector_loop(f, inner, tile.lanes, item)
+        vector_loop(f, inner, lanes, item)
     f.give()
-    return f
+
+
+def _stage_in_order(f: Function, spec: Matmul, plan: IntegerPlan) -> None:
+    """The columns of A as B's order of k names them, as they come if that is null."""
+    source, target, outer, inner, source_line, target_line, _, _, order = f.args
+    natural = f.compare("eq", f.cast("ptrtoint", order, I64), 0)
+    whole = inner + 3 & -4
+    with f.loop(0, outer) as line:
+        at = f.address(source, line.index * source_line, spec.a)
+        to = f.address(target, line.index * target_line, plan.staged)
+
+        def item(index: Value, width: int) -> None:
+            value = f.load(spec.a.vector(width), at, index)
+            f.store(stage_integer(f, value, plan, spec.a_signed), to, index)
+
+        vector_loop(f, f.select(natural, inner, 0), 32, item)
+        with f.loop(0, f.select(natural, f.constant(I64, 0), whole), 4) as group:
+            for j in range(4):
+                place = f.cast("zext", f.load(I32, order, group.index + j), I64)
+                value = stage_integer(f, f.load(spec.a, at, place), plan, spec.a_signed)
+                f.store(value, to, group.index + j)
+    f.give()
 
 
 def _operand(f: Function, spec: Matmul, j: int, pointer: Value, row: Value, column: Value,
