@@ -5,7 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+import pytest
+
+import treadle
 from treadle.codegen.llvm.cache import DiskCache
+from treadle.codegen.llvm.jit import MemoryCache, compile_object
+from treadle.codegen.llvm.target import host
+from treadle.ops import softmax
+
+TEXT = "define i32 @seven() {\n  ret i32 7\n}\n"
 
 
 def test_entries_come_back(tmp_path: Path) -> None:
@@ -40,3 +49,38 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time() -> None:
     cache = DiskCache(Path("/proc/nowhere"), 100)
     cache.put("ab12", b"code")
     assert cache.get("ab12") is None
+
+
+def test_named_code_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name decides the text, until a file of the package changes."""
+    cache, written = MemoryCache(), list[str]()
+
+    def text() -> str:
+        written.append(TEXT)
+        return TEXT
+
+    for name in ("one", "one", "two"):
+        found = compile_object(text, host(), cache, name)
+        assert found == compile_object(TEXT, host())
+    assert len(written) == 2
+    monkeypatch.setattr("treadle.codegen.llvm.jit.sources", lambda: "another version")
+    compile_object(text, host(), cache, "one")
+    assert len(written) == 3
+    monkeypatch.setattr("treadle.codegen.llvm.jit.sources", lambda: "")  # no files to look at
+    for _ in range(2):
+        compile_object(text, host(), cache, "one")
+    assert len(written) == 5
+
+
+def test_a_model_compiled_again_writes_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+                                               ) -> None:
+    monkeypatch.setenv("TREADLE_CACHE_DIR", str(tmp_path))
+    model = treadle.trace(lambda x: softmax(x) * 2.0, "f32[n,8]")
+    x = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
+    first = model.compile("cpu")(x).popitem()[1]
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("code was written again")
+
+    monkeypatch.setattr("treadle.backends.cpu.assembly.written", refuse)
+    np.testing.assert_array_equal(model.compile("cpu")(x).popitem()[1], first)

@@ -220,7 +220,8 @@ class Assembler:
             table.update(zip([k.key for k in self.known.emitted], self.known.addresses,
                              strict=True))
         if fresh := [(i, k) for i, k in enumerate(self.emitted) if k.key not in table]:
-            program = build(written(fresh).text(), host(), default_cache())
+            keys = "\n".join([f"{kernel_name(i, k)}: {k.key}" for i, k in fresh])
+            program = build(lambda: written(fresh).text(), host(), default_cache(), keys)
             programs.append(program)
             table.update(zip([k.key for _, k in fresh], addresses(program, len(fresh)),
                              strict=True))

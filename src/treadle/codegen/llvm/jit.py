@@ -6,10 +6,11 @@ import ctypes
 import functools
 import hashlib
 import itertools
+import os
 import re
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from ...errors import TreadleError
 from .target import Target, host
@@ -22,6 +23,10 @@ _FUSED = re.compile(r"^\s+v?(?:fmadd|fmla|fnmadd|dp|pmaddwd|dot)\w*|^\s+[su]dot\
                     r"|^\s+vp?(?:fn?madd|dp|maddwd|maddubsw)\w*", re.MULTILINE)
 _STACK = re.compile(r"^\s+(?:v?mov[au]p[sd]|vmovdq[au]\w*)\s[^\n]*\(%r[sb]p\)"
                     r"|^\s+(?:ldr|str|ldp|stp|ldur|stur)\s+q\d+,[^\n]*\[(?:sp|x29)", re.MULTILINE)
+
+
+Text: TypeAlias = "str | Callable[[], str]"
+"""A module's text, or what writes it."""
 
 
 class CompileError(TreadleError):
@@ -109,16 +114,47 @@ def _quote(text: str, message: str) -> str:
     return f"\n  line {number}: {lines[number - 1]}" if 0 < number <= len(lines) else ""
 
 
-def compile_object(text: str, target: Target, cache: ObjectCache | None = None) -> bytes:
-    """Object code of a module, from the cache if it is there."""
-    key = object_key(text, target)
+@functools.cache
+def sources() -> str:
+    """What tells the package's files from those of another version; nothing if there are none.
+
+    Sizes and times of change: reading all files would take longer.
+    """
+    found: list[tuple[str, int, int]] = []
+    for folder, _, names in os.walk(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))):
+        for path in [os.path.join(folder, name) for name in names if name.endswith(".py")]:
+            about = os.stat(path)
+            found.append((path, about.st_size, about.st_mtime_ns))
+    return hashlib.blake2b(repr(sorted(found)).encode(), digest_size=20).hexdigest() * bool(found)
+
+
+def compile_object(text: Text, target: Target, cache: ObjectCache | None = None,
+                   identity: str = "") -> bytes:
+    """Object code of a module, from the cache if it is there.
+
+    `identity` decides, with the package's files, what the text will be: the cache remembers under
+    it the key of the code, and the text is written only if it does not.
+    """
+    named = cache is not None and identity != "" and sources() != ""
+    name = object_key(f"{sources()}\n{identity}", target) if named else ""
+    known = cache.get(name) if cache is not None and named else None
+    written = _whole(text) if known is None else ""
+    key = object_key(written, target) if known is None else known.decode()
     if cache is not None and (code := cache.get(key)) is not None:
+        if known is None and named:
+            cache.put(name, key.encode())
         return code
     machine = target.machine()
-    code = machine.emit_object(optimise(text, target, machine))
+    code = machine.emit_object(optimise(written or _whole(text), target, machine))
     if cache is not None:
         cache.put(key, code)
+        if named:
+            cache.put(name, key.encode())
     return code
+
+
+def _whole(text: Text) -> str:
+    return text if isinstance(text, str) else text()
 
 
 def assembly(text: str, target: Target) -> str:
@@ -196,6 +232,7 @@ class Program:
         return found
 
 
-def build(text: str, target: Target, cache: ObjectCache | None = None) -> Program:
-    """Compile and load a module for the processor of this process."""
-    return Program(compile_object(text, target, cache))
+def build(text: Text, target: Target, cache: ObjectCache | None = None,
+          identity: str = "") -> Program:
+    """Compile and load a module for the processor of this process; as `compile_object`."""
+    return Program(compile_object(text, target, cache, identity))
