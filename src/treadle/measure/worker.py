@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -67,6 +67,9 @@ class Server:
         """Import the engine, build its model and run it once."""
         from .engines import engine
 
+        # arrays that came through the pipe lie in small pages, unlike those that users make
+        job = replace(job, inputs={n: a.copy() for n, a in job.inputs.items()},
+                      weights={n: a.copy() for n, a in job.weights.items()})
         base, chosen = peak_memory(), engine(job.engine)
         clock = [time.perf_counter()]
         import_module(chosen.package)
