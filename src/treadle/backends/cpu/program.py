@@ -24,7 +24,6 @@ from ..base import Buffer, Call, Data, Fact, Grant, HostStorage, State
 from .addresses import address, array_at, solid
 from .assembly import Assembled, Assembler, GuardStep, HostStep, RepeatStep
 from .direct import Direct
-from .dump import write
 from .facts import facts
 from .lowered import Packed
 from .packs import Shared, packs, shared
@@ -211,7 +210,9 @@ class CpuProgram:
         return facts(self)
 
     def dump(self, folder: Path) -> None:
-        """Write LLVM IR, assembly and the memory plan."""
+        """Write LLVM IR, assembly, the memory plan and what runs each kernel alone."""
+        from .dump import write
+
         write(self, folder)
 
     # Running

@@ -41,7 +41,8 @@ class _Native:
     """The compiled runtime of this process."""
 
     def __init__(self, parking: str) -> None:
-        program = build(worker.runtime_text(host(), parking), host(), default_cache())
+        program = build(lambda: worker.runtime_text(host(), parking), host(), default_cache(),
+                        f"worker runtime, {parking}")
         pointer, whole = ctypes.c_void_p, ctypes.c_int64
         self.prepare = program.function("prepare", None, pointer)
         self.serial = program.function("serial", ctypes.c_int32, *[pointer] * 3)
