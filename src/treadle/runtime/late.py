@@ -32,7 +32,7 @@ class Needs(Protocol):
     reason: str
 
     def key(self, arrays: Sequence[Array]) -> object:
-        """Equal keys share a program."""
+        """Equal keys share a program. Raises `BindingError` for inputs that fit no binding."""
         ...
 
 
@@ -87,7 +87,6 @@ class LateExecutable:
 
     def _run(self, arrays: Sequence[Array], out: Mapping[str, Array] | None,
              watch: Watch | None) -> Outputs:
-        self.signature.bind(arrays)
         inner = self._specialise(arrays)
         if self._seed is not None:
             inner.reseed(self._seed, self._runs)
@@ -99,16 +98,18 @@ class LateExecutable:
 
     def _specialise(self, arrays: Sequence[Array]) -> Executable:
         with self._lock:
-            if (found := self._kept.get(self._needs.key(arrays))) is None:
+            key = self._needs.key(arrays)
+            if (found := self._kept.get(key)) is None:
                 found = self._compile(arrays)
                 names = {v.name for v in found.graph.params}
                 if given := {n: a for n, a in self._replaced.items() if n in names}:
                     found.set_params(given)
                 self.compilations += 1
-                self._kept[self._needs.key(arrays)] = found  # compiling may have found more needs
+                key = self._needs.key(arrays)  # compiling may have found more needs
+                self._kept[key] = found
                 if len(self._kept) > LATE_KEPT:
                     self._kept.popitem(last=False)
-            self._kept.move_to_end(self._needs.key(arrays))
+            self._kept.move_to_end(key)
         return found
 
     def _latest(self) -> Executable:
