@@ -114,17 +114,30 @@ def _quote(text: str, message: str) -> str:
     return f"\n  line {number}: {lines[number - 1]}" if 0 < number <= len(lines) else ""
 
 
+WRITERS = ("declare", "ops", "loops", "codegen", "backends")
+"""Folders of the package whose files decide the text of a kernel that has a key."""
+
+
 @functools.cache
 def sources() -> str:
-    """What tells the package's files from those of another version; nothing if there are none.
+    """What tells the files that write code from those of another version; empty without files.
 
-    Sizes and times of change: reading all files would take longer.
+    Sizes and times of change: reading them all would take longer.
     """
+    package = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     found: list[tuple[str, int, int]] = []
-    for folder, _, names in os.walk(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))):
-        for path in [os.path.join(folder, name) for name in names if name.endswith(".py")]:
-            about = os.stat(path)
-            found.append((path, about.st_size, about.st_mtime_ns))
+    folders = [os.path.join(package, name) for name in WRITERS]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:
+            return ""
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                about = entry.stat()
+                found.append((entry.path, about.st_size, about.st_mtime_ns))
+            elif entry.name != "__pycache__" and entry.is_dir():
+                folders.append(entry.path)
     return hashlib.blake2b(repr(sorted(found)).encode(), digest_size=20).hexdigest() * bool(found)
 
 
