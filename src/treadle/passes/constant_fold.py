@@ -18,6 +18,7 @@ from ..rewrite.constants import array_value, number_of
 from ..transforms.clone import Rebuild
 from ..transforms.inline import inline
 from .base import Context, Pass, at, unique_name
+from .dequantise import by_rows
 from .known import LEAVES, number_at, record_array, record_number, storable, uniform
 
 TOTAL = frozenset({"expand", "transpose", "unsqueeze"})
@@ -32,8 +33,10 @@ class ConstantFold(Pass):
     """Evaluates nodes whose operands are constants or frozen parameters.
 
     A result of more than `limit` bytes is folded only when it is no larger than its operands.
-    What comes from parameters becomes a parameter, unless it has at most `inline` bytes. A branch
-    on a constant is replaced by the branch taken. Equal elements everywhere become `full`.
+    Weights are dequantised whatever their size, since no run could go without; a device that keeps
+    them quantised has taken them before. What comes from parameters becomes a parameter, unless it
+    has at most `inline` bytes. A branch on a constant is replaced by the branch taken. Equal
+    elements everywhere become `full`.
     """
 
     name: ClassVar[str] = "constant_fold"
@@ -157,7 +160,7 @@ class _Fold(Rebuild):
         room = max(self.options.limit, sum([a.nbytes for a in arrays]))
         for v in node.outputs:
             size = v.type.nbytes()
-            if isinstance(size, int) and size > room:
+            if isinstance(size, int) and size > room and node.op != "dequantize_linear":
                 self.stopped[f"{at(node)}: a result of {size} bytes"] += 1
                 return None
         if (out := self._apply(node, arrays)) is None:
@@ -172,7 +175,8 @@ class _Fold(Rebuild):
     def _apply(self, node: Node, arrays: list[Array]) -> Sequence[Array] | None:
         try:
             with np.errstate(all="ignore"):
-                return apply(node, REGISTRY[node.op], arrays, node.attrs, {}, {})
+                return by_rows(node, arrays) if node.op == "dequantize_linear" else apply(
+                    node, REGISTRY[node.op], arrays, node.attrs, {}, {})
         except TreadleError as e:
             self.stopped[f"{at(node)}: {e.message}"] += 1
         except (ValueError, IndexError, TypeError, ArithmeticError, KeyError, MemoryError) as e:
