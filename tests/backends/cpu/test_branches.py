@@ -308,8 +308,13 @@ def test_what_keeps_a_loop_on_the_host_is_said() -> None:
     def counted(x: V, trip: V) -> V:
         return OPS["loop"]([x], trip=trip, body=turn)
 
+    def long(x: V, trip: V) -> V:
+        turns = OPS["full"](value=20_000, shape=(), dtype=trip.dtype)
+        return OPS["loop"]([x], trip=turns, body=lambda i, go, h: (go, h * 0.5), length=20_000)
+
     for fn, why in ((ended, "its condition depends on the run"),
-                    (counted, "its trip count depends on the run")):
+                    (counted, "its trip count depends on the run"),
+                    (long, "its 20000 turns are more than the 16384 that are listed")):
         exe, judge = (compiled(fn, "f32[n]", "i64[]", on=on) for on in ("cpu", "reference"))
         assert claims(exe, "loop") == [("host", why)]
         for trip in (0, 3, 90):

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from .assembly import Assembler
 
 
+MOST_TURNS = 1 << 14
+"""A schedule lists the calls of every turn."""
+
+
 def as_scan(node: Node) -> Graph:
     """A `loop` as a scan that is also given the number of the turn.
 
@@ -73,4 +77,6 @@ def _turns(node: Node) -> Size:
         raise Declined("its trip count depends on the run")
     if bounds(told[0])[0] < 0:
         raise Declined(f"its trip count {told[0]} may be negative")
+    if isinstance(told[0], int) and told[0] > MOST_TURNS:
+        raise Declined(f"its {told[0]} turns are more than the {MOST_TURNS} that are listed")
     return told[0]
