@@ -24,6 +24,7 @@ from treadle.ops.library import REGISTRY
 
 NP = {F32: np.float32, F64: np.float64}
 TWO = ("pow", "atan2")
+REMAINDERS = ("fmod", "mod")
 MP: dict[str, Callable[..., object]] = {
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "exp2": lambda x: mpmath.mpf(2)**x,
     "log2": lambda x: mpmath.log(x) / mpmath.log(2), "rsqrt": lambda x: 1 / mpmath.sqrt(x),
@@ -42,7 +43,7 @@ EDGES = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 1.1754944
 
 @functools.cache
 def kernel(name: str, dtype: DType) -> tuple[Draft, object]:
-    draft, n, count = Draft(), sym("n"), 2 if name in TWO else 1
+    draft, n, count = Draft(), sym("n"), 2 if name in (*TWO, *REMAINDERS) else 1
     ins = [Operand(draft.buffer(dtype), (1,)) for _ in range(count)]
     outs = draft.buffer(dtype, output=True)
     roots = REGISTRY[name].scalars({}, (dtype,) * count)
@@ -206,6 +207,26 @@ def test_special_pairs(name: str, dtype: DType) -> None:
         np.testing.assert_array_max_ulp(y[np.isfinite(want)], want[np.isfinite(want)], 2)
     ends = ~np.isfinite(want)
     np.testing.assert_array_equal(y[ends], want[ends])
+
+
+@DTYPES
+@pytest.mark.parametrize("name", REMAINDERS)
+def test_remainders_are_exact(name: str, dtype: DType) -> None:
+    """NumPy's, which are the C library's: of near and far numbers, multiples, and the ends."""
+    rng, n = np.random.default_rng(7), 20_000
+    a, b = (samples("fmod", dtype, n) for _ in range(2))
+    rng.shuffle(b)
+    c = rng.standard_normal(a.size) * np.exp(rng.uniform(-8, 8, a.size))
+    k = np.trunc(np.exp2(rng.uniform(0, dtype.bits * 0.9, a.size)))
+    edges = [v.ravel() for v in np.meshgrid(EDGES, EDGES)]
+    with np.errstate(all="ignore"):
+        x = np.concatenate([a, a, c * k, np.nextafter(c * k, 0), edges[0]]).astype(NP[dtype])
+        y = np.concatenate([b, c, c, c, edges[1]]).astype(NP[dtype])
+        want = (np.fmod if name == "fmod" else np.mod)(x, y)
+    got = compute(name, dtype, x, y)
+    np.testing.assert_array_equal(got, want)
+    zero = want == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
 
 
 @DTYPES

@@ -16,8 +16,6 @@ REGISTER: dict[str, Type] = {
     "i64": I64, "f16": F16, "bf16": I16, "f32": F32, "f64": F64}
 """What holds one lane of a dtype. bf16 is kept as its bits: few targets convert it."""
 MEMORY = {**REGISTER, "bool": I8}
-LIBRARY = ("fmod",)
-"""Functions that the C library computes one lane after another."""
 Emit: TypeAlias = Callable[[Function, DType, Sequence[Value]], Value]
 
 
@@ -38,8 +36,6 @@ def supported(root: Scalar) -> str:
     if root.op in PRIMITIVES:
         narrow = [a.dtype.name for a in root.args if a.dtype.name in ("f16", "bf16")]
         return f"{root.op} has no instruction on {narrow[0]}" if narrow else ""
-    if root.op in LIBRARY:
-        return "" if root.dtype.sort == "float" else f"{root.op} of integers"
     return f"{root.op} has no instruction"
 
 
@@ -61,8 +57,6 @@ def primitive(f: Function, e: Scalar, args: Sequence[Value]) -> Value:
         return _cast(f, e.args[0].dtype, e.dtype, args[0])
     if e.op == "bitcast":
         return _bitcast(f, e.args[0].dtype, e.dtype, args[0])
-    if e.op in LIBRARY and e.dtype.sort == "float":
-        return library(f, e.op, args)
     return PRIMITIVES[e.op](f, e.args[-1].dtype, args)
 
 
@@ -87,19 +81,6 @@ def rare_function(module: Module, e: Scalar) -> Function:
                             [("x", REGISTER[x.dtype.name])], attributes="nounwind noinline cold")
         f.give(*evaluate(f, [kept], {var(0, x.dtype): f.args[0]}))
     return module.functions[name]
-
-
-def library(f: Function, name: str, args: Sequence[Value]) -> Value:
-    """A function of the C library, called for each lane."""
-    kind = args[0].type
-    symbol = name + ("f" if kind.scalar == F32 else "")
-    if not kind.lanes:
-        return f.call(symbol, kind, *args)
-    out = Value(f, "poison", kind)
-    for lane in range(kind.lanes):
-        item = f.call(symbol, kind.scalar, *[f.extract(a, lane) for a in args])
-        out = f.insert(out, item, lane)
-    return out
 
 
 def _bitcast(f: Function, source: DType, target: DType, x: Value) -> Value:
@@ -202,15 +183,47 @@ def _divide(kind: str) -> Emit:
     return emit
 
 
+_WHOLE = {"float": 2.0**24, "double": 2.0**53}
+"""Integers below this are numbers of the format."""
+
+
+def _float_fmod(f: Function, x: Value, y: Value) -> Value:
+    """C's fmod, exact: a quotient that is an integer of the format is at most one too large.
+
+    Other lanes ask the C library.
+    """
+    kind, a, b = x.type, f.unary("fabs", x), f.unary("fabs", y)
+    q, near = f.unary("trunc", a / b), f.compare("lt", a, b)
+    rest = f.fma(-q, b, a)
+    rest = f.select(near, a, f.select(f.compare("lt", rest, 0.0), rest + b, rest))
+    usual = near | f.compare("lt", q, _WHOLE[kind.name])
+    rest = f.call(f"llvm.copysign.{kind.mangled}", kind, rest, x)
+    if not kind.lanes:
+        with f.loop(0, f.cast("zext", ~usual, I64), 1, [rest]) as at:
+            at.carry(_library_fmod(f, x, y))
+        return at.results[0]
+    count = f.select(f.reduce(~usual, lambda a, b: a | b), f.constant(I64, kind.lanes), 0)
+    with f.loop(0, count, 1, [rest]) as at:
+        exact = _library_fmod(f, f.extract(x, at.index), f.extract(y, at.index))
+        item = f.select(f.extract(usual, at.index), f.extract(at.values[0], at.index), exact)
+        at.carry(f.insert(at.values[0], item, at.index))
+    return at.results[0]
+
+
+def _library_fmod(f: Function, x: Value, y: Value) -> Value:
+    return f.call("fmodf" if x.type == F32 else "fmod", x.type, x, y)
+
+
 def _float_mod(f: Function, x: Value, y: Value) -> Value:
-    """The remainder with the divisor's sign, as NumPy's npy_divmod computes it."""
-    rest = library(f, "fmod", [x, y])
+    """The remainder with the divisor's sign, a zero too, as NumPy's npy_divmod computes it."""
+    rest = _float_fmod(f, x, y)
     off = f.compare("ne", rest, 0.0) & (f.compare("lt", rest, 0.0) ^ f.compare("lt", y, 0.0))
-    return f.select(off, rest + y, rest)
+    zero = f.call(f"llvm.copysign.{x.type.mangled}", x.type, rest, y)
+    return f.select(off, rest + y, f.select(f.compare("eq", rest, 0.0), zero, rest))
 
 
 def _float_floordiv(f: Function, x: Value, y: Value) -> Value:
-    rest = library(f, "fmod", [x, y])
+    rest = _float_fmod(f, x, y)
     off = f.compare("ne", rest, 0.0) & (f.compare("lt", rest, 0.0) ^ f.compare("lt", y, 0.0))
     q = (x - rest) / y
     q = f.select(off, q - 1.0, q)
@@ -221,7 +234,7 @@ def _float_floordiv(f: Function, x: Value, y: Value) -> Value:
 
 FLOAT_DIVISION: dict[str, Callable[[Function, Value, Value], Value]] = {
     "mod": _float_mod, "floordiv": _float_floordiv,
-    "fmod": lambda f, x, y: library(f, "fmod", [x, y]),
+    "fmod": _float_fmod,
     "truncdiv": lambda f, x, y: f.unary("trunc", x / y)}
 
 
