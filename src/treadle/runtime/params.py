@@ -30,7 +30,8 @@ def check_names(held: Mapping[str, Value], given: Mapping[str, object]) -> None:
         shown = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
         known = f"the parameters are {shown}" if names else "the model has no parameters"
         raise BindingError(f"there is no parameter '{unknown[0]}'",
-                           hint=f"{known}; integers of a file are constants")
+                           hint=f"{known}; integers are constants, and so are "
+                                "numbers inside bodies and in models built at their first run")
 
 
 def check_type(value: Value, array: Data) -> None:
