@@ -135,10 +135,11 @@ class Softening:
         """exp(score - base) in place; their sum."""
         f, kind = self.f, self.acc.vector(self.lanes)
         wide = f.splat(base, self.lanes)
-        zeros = [f.constant(kind, 0.0)] * _ABREAST
-        with f.loop(0, width, self.lanes * _ABREAST, zeros) as step:
+        abreast = _ABREAST if f.target.vector_registers > 16 else 1
+        zeros = [f.constant(kind, 0.0)] * abreast
+        with f.loop(0, width, self.lanes * abreast, zeros) as step:
             sums = list[Value]()
-            for j in range(_ABREAST):
+            for j in range(abreast):
                 at = step.index + j * self.lanes
                 p = self.compute(self.exp, f.load(kind, scores, at) - wide)
                 f.store(p, scores, at)
