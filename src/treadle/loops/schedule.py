@@ -39,16 +39,17 @@ class Schedule:
         return self.ordered and (loop is tip(kernel)[0] or bool(loop.body))
 
     def steps(self, kernel: Kernel, loop: Loop) -> int:
-        """Steps in flight of a lanes loop: fewer of a reduction that is busy with its values."""
-        busy = bool(loop.accs) and _operations(loop) >= _BUSY
-        u = max(self.unroll // 2, 1) if busy else self.unroll
+        """Steps in flight of a lanes loop: one of a reduction that is busy with its values."""
+        u = self.unroll
+        if loop.accs and _operations(loop) >= _BUSY:
+            return 1
         if not self.ordered:
             return u
         if not self.in_order(kernel, loop):
             return max(2 * u // self.rows, 1)
         n = loop.axis.extent
         even = isinstance(n, int) and n % (2 * u * self.vector) == 0
-        return 2 * u if even and not busy and sum(len(a.values) for a in loop.accs) == 1 else u
+        return 2 * u if even and sum(len(a.values) for a in loop.accs) == 1 else u
 
 
 _LONG = 60
