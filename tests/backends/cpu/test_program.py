@@ -318,3 +318,14 @@ def test_copies_and_partial_views_of_parameters_serve_what_follows(freeze: bool)
             product, total = exe(a).values()
             np.testing.assert_allclose(product, a @ np.repeat(e, 2, 1), rtol=1e-5)
             np.testing.assert_allclose(total, e[:n].sum(0), rtol=1e-5)
+
+
+def test_turns_that_memory_cannot_list_are_refused() -> None:
+    def fn(x: Value) -> Value:
+        zero = full(value=0.0, shape=(), dtype=F32)
+        return scan([zero, x], body=lambda h, v: (h + v, h), carried=1)[0]
+
+    exe = treadle.trace(fn, "f32[t]").compile("cpu")
+    with pytest.raises(RunError, match="memory for the run"):
+        exe(np.zeros(10**9, np.float32))
+    assert one(exe(np.ones(9, np.float32))) == 9

@@ -12,8 +12,11 @@ from ...ir.dims import Size, evaluate
 from ...ir.graph import Value
 from ...memory.views import View
 from .assembly import AnyNative, GuardStep, NativeStep, RepeatStep
+from .limits import reserve
 from .lowered import Packed
 
+LISTED = 1100
+"""Bytes at most that a call takes while a plan is made."""
 Base: TypeAlias = "Value | Packed"
 Part: TypeAlias = "tuple[Base | None, Size, int]"
 """A word: the base it points into, the offset or the number itself, and bytes an element."""
@@ -95,6 +98,8 @@ class Words:
     def _repeat(self, number: int, step: RepeatStep) -> None:
         """The calls of every turn; offsets are linear in the turn."""
         count = self.numbers.of(step.count)
+        calls = sum([len(s.calls()) for s in step.bodies[0]])
+        reserve(count * calls * LISTED, step.node.outputs, self.numbers.binding)
         for call in step.start[count % 2]:
             self._call(number, call)
         turns = [Numbers({**self.numbers.binding, step.turn: t}) for t in (0, 1)]
