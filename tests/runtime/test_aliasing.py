@@ -147,6 +147,15 @@ def test_storage_takes_results_at_any_address_in_every_call(on: str) -> None:
             exe(x, out={first: a[:3].reshape(1, 3)})
 
 
+def test_storage_of_no_elements_is_taken(on: str) -> None:
+    exe = compiled(on, lambda x: x + 1.0, "f32[n,5]")
+    ((_,), (name,)), empty = names(exe), np.empty((0, 5), np.float32)
+    for _ in range(2):
+        assert exe(np.zeros((0, 5), np.float32), out={name: empty})[name] is empty
+    with pytest.raises(BindingError, match="shape"):
+        exe(np.zeros((0, 5), np.float32), out={name: np.empty((5, 0), np.float32)})
+
+
 def test_storage_may_interleave(on: str) -> None:
     exe = two_outputs(on)
     x, a = random(4), np.zeros(8, np.float32)

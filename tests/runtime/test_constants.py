@@ -115,3 +115,13 @@ def test_refusals(on: str) -> None:
         exe.set_param("scale", np.zeros(2, np.float32))
     with pytest.raises(BindingError, match="frozen"):
         loaded(scaled()).compile(on).set_param("scale", number(1.0))
+
+
+def test_an_initializer_of_no_elements_is_one_too(on: str) -> None:
+    proto = model([node("Concat", ["x", "w"], ["y"], axis=0)], [("x", F32, ["n", 3])],
+                  [("y", F32, None)], weights={"w": np.zeros((0, 3), np.float32)})
+    exe = loaded(proto).compile(on, freeze=False)
+    exe.set_param("w", np.zeros((0, 3), np.float32))
+    with pytest.raises(BindingError, match="w"):
+        exe.set_param("w", np.zeros((1, 3), np.float32))
+    np.testing.assert_array_equal(exe(random(2, 3))["y"], random(2, 3))

@@ -16,7 +16,7 @@ import treadle
 from tests.source import ROOT
 from treadle import ops
 from treadle.backends.cpu.reproduce import rerun as rerun_kernel
-from treadle.errors import RunError
+from treadle.errors import ConfigError, RunError
 from treadle.ir.graph import Builder, Value
 from treadle.ir.parser import parse_graph
 from treadle.ir.types import BF16, F32, TensorType, parse_type
@@ -116,9 +116,17 @@ def test_half_written_files_do_not_stay(dump: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(ConfigError, match="TREADLE_DUMP.*No space"):
         treadle.trace(layer, "f32[2,8]", "f32[8,8]", "i64[2]").compile("cpu")
     assert [p.name for p in (dump / "layer").iterdir() if p.is_file()] == ["graph.ir"]
+
+
+def test_a_folder_that_is_gone_is_said(dump: Path) -> None:
+    exe = treadle.trace(layer, *TYPES).compile("cpu")
+    shutil.rmtree(dump)
+    with pytest.raises(ConfigError, match="TREADLE_DUMP"):
+        exe(*inputs(2))
+    assert exe(*inputs(2))
 
 
 def test_a_run_that_fails_can_be_repeated(dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:

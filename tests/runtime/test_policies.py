@@ -68,6 +68,11 @@ def test_a_sequence_can_be_taken_up_again(on: str) -> None:
         np.testing.assert_array_equal(run.result()["a"], b)
     exe.reseed(9, runs=2)
     np.testing.assert_array_equal(draws(exe, 1)[0], first[2])
+    exe.reseed(9)
+    for refused in (exe, lambda y: exe.submit(y).result()):
+        with pytest.raises(BindingError):
+            refused(np.zeros((8, 1), np.float32))
+    np.testing.assert_array_equal(draws(exe, 1)[0], first[0])  # what is refused is no run
 
 
 def test_the_key_of_a_traced_function(on: str) -> None:

@@ -39,7 +39,8 @@ def run(  # budget: options, each with its help
                  "INPUT=OUTPUT@end: append the output's rows (repeatable)")] = None,
         capacity: Annotated[int | None, typer.Option(
             min=1, help="rows that resident inputs have room for")] = None,
-        repeat: Annotated[int, typer.Option(min=1, help="runs to time")] = 1,
+        repeat: Annotated[int, typer.Option(
+            min=1, help="runs to time, if more than one, after a first")] = 1,
         compare: Annotated[str | None, typer.Option(help="onnxruntime: check the outputs")] = None,
         output: Annotated[Path | None, typer.Option(help="write the outputs to an .npz")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,

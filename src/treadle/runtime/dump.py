@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -66,11 +67,12 @@ def new_folder(root: Path, source: str) -> Path:
 def dumped(folder: Path, program: Program, params: Mapping[str, Data]) -> Program:
     """Write what is known of a program; what is given back also writes its first run's inputs."""
     graph = program.graph
-    write_text(folder / "graph.ir", print_graph(graph, locs=True) + "\n")
-    save(folder / "params.npz", graph.params, [params[v.name] for v in graph.params])
-    write_text(folder / "reproduce.py", SCRIPT)
-    if isinstance(program, Dumping):
-        program.dump(folder)
+    with writing(folder):
+        write_text(folder / "graph.ir", print_graph(graph, locs=True) + "\n")
+        save(folder / "params.npz", graph.params, [params[v.name] for v in graph.params])
+        write_text(folder / "reproduce.py", SCRIPT)
+        if isinstance(program, Dumping):
+            program.dump(folder)
     return cast(Program, Recording(program, folder))
 
 
@@ -88,12 +90,24 @@ class Recording:
         """Run, the inputs saved before: a run that fails can be repeated too."""
         first, self._done = not self._done, True
         if first and all(isinstance(a, np.ndarray) for a in inputs):
-            save(self._folder / "inputs.npz", self._program.graph.inputs, inputs)
+            with writing(self._folder):
+                save(self._folder / "inputs.npz", self._program.graph.inputs, inputs)
         try:
             return self._program.run(inputs, binding, watch, kept)
         finally:
             if first and isinstance(self._program, Dumping):
-                self._program.dump(self._folder)
+                with writing(self._folder):
+                    self._program.dump(self._folder)
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Word what goes wrong with the files of a folder."""
+    try:
+        yield
+    except OSError as e:
+        raise ConfigError(f"TREADLE_DUMP: '{folder}' cannot be written: {e.strerror}",
+                          hint="free its disk, leave the folder alone, or unset it") from None
 
 
 def save(path: Path, values: Sequence[Value], arrays: Sequence[Data]) -> None:

@@ -112,6 +112,10 @@ class Executable:
             found = program.run([*arrays, *hidden], binding, watch)
             taken = {id(a) for a in arrays}
             return fill(own(self.signature, found, taken, out, ()), out)
+        except BindingError:  # what is refused is no run
+            if self._keys is not None:
+                self._keys.back()
+            raise
         except MemoryError as e:
             raise no_memory(e) from None
 

@@ -54,6 +54,10 @@ class Keys:
         self.runs += 1
         return key.astype(np_dtype(self._value.dtype)).reshape([1] * self._value.type.rank)
 
+    def back(self) -> None:
+        """Have the next run take the last key again."""
+        self.runs -= 1
+
     def restart(self, seed: int, runs: int = 0) -> None:
         """Go on as after `runs` runs with a seed."""
         self.seed, self.runs = seed & _MASK, runs

@@ -44,6 +44,8 @@ def _check_target(leaf: Leaf, array: object) -> None:
     if not array.flags.writeable:
         raise BindingError(f"out: '{leaf.name}' needs an array that can be written, this one is "
                            "read-only", hint="array.copy() can be written")
+    if not array.size:
+        return
     extent = array.itemsize
     for step, n in sorted([(abs(s), n) for s, n in zip(array.strides, array.shape, strict=True)
                            if n > 1]):

@@ -283,7 +283,7 @@ def import_initializers(body: BodyImporter, graph: onnx.GraphProto) -> None:
 def _initializer(body: BodyImporter, name: str, array: Array) -> Value:
     trained = type_of(array).dtype.sort == "float"
     if not trained or array.size <= 1:
-        if trained and array.size and not body.depth:
+        if trained and not body.depth:
             body.state.constants[name] = array
         return body.constant(array, name)
     unique = name if name not in body.state.params else body.state.fresh(name)
