@@ -90,7 +90,7 @@ def test_a_cache_is_read_and_grows_where_it_lies(monkeypatch: pytest.MonkeyPatch
     types = ("f32[batch,2,past,8]", "f32[batch,2,new,8]", "f32[batch,2,1,8]")
     built: list[str] = []
     build = assembly.build
-    monkeypatch.setattr(assembly, "build", lambda text, *more: built.append(text) or build(
+    monkeypatch.setattr(assembly, "build", lambda text, *more: built.append(text()) or build(
         text, *more))
     exe, judge = compiled("cpu", fn, *types), compiled("reference", fn, *types)
     (past, new, q), (keys, *_) = names(exe)
