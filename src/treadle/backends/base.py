@@ -68,8 +68,6 @@ class Fact:
     host: str = ""
 
 
-
-
 class Call(Protocol):
     """A way to run row-major inputs of known shapes."""
 

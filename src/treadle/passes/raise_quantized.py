@@ -186,7 +186,7 @@ def _kept(site: Site, trail: Trail, inner: Sequence[Node], views: Sequence[Node]
     """The match, if the device keeps the weight."""
     keeper, view = trail.view.ctx.legaliser, trail.view
     assert isinstance(keeper, Keeper)
-    roots = [_root(v) for v in site.weight]
+    roots = [reshaped(v) for v in site.weight]
     if any([v not in view.graph.params and view.data(v) is None for v in roots]):
         return None
     operands = (*site.operands, *site.weight)
@@ -198,7 +198,7 @@ def _kept(site: Site, trail: Trail, inner: Sequence[Node], views: Sequence[Node]
     return Found(site.what, (trail.root,), operands, site.build, inner, views)
 
 
-def _root(value: Value) -> Value:
+def reshaped(value: Value) -> Value:
     """What a value is a reshape of."""
     while value.producer is not None and value.producer.op == "reshape":
         value = value.producer.inputs[0]

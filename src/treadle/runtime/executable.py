@@ -191,7 +191,7 @@ class Executable:
     def set_params(self, arrays: Mapping[str, Any]) -> None:
         """Replace several parameters, all of them or, after an error, none.
 
-        Other values for initializers of one element compile the model anew.
+        Other values for initializers of at most one element compile the model anew.
         """
         self.thaw(arrays)
         self._replace(replacements(self._leaves(), arrays))

@@ -15,10 +15,11 @@ from treadle.backends.cpu.program import CpuProgram
 from treadle.codegen.llvm.runtime import shared_pool
 from treadle.declare import evaluate
 from treadle.errors import RunError
-from treadle.ir.graph import Node, trace
+from treadle.ir.graph import Builder, Node, trace
 from treadle.ir.types import parse_type
 from treadle.ops.library import REGISTRY
 from treadle.runtime.executable import Executable
+from treadle.runtime.model import Built, Model
 from treadle.transforms.grad import grad
 
 V = Any  # a graph value, as closures see it
@@ -269,6 +270,22 @@ def test_parameters_inside_branches_are_replaced() -> None:
         exe.set_param("w", w)
         got = list(exe(x, np.array(True)).values())[0]
         np.testing.assert_allclose(got, x @ w, rtol=1e-4, atol=1e-5)
+
+
+def test_what_parameters_alone_make_fail_matters_where_the_branch_is_taken() -> None:
+    rows, wrong = np.arange(3, dtype=np.float32), np.array([0, 7, 1])
+    with Builder("g") as b:
+        flag = b.input("flag", parse_type("bool[]"))
+        w = b.input("w", parse_type("f32[3]"), param=True)
+        i = b.input("i", parse_type("i64[3]"), param=True)
+        made: V = if_(flag, then=lambda: OPS["exp"](w),
+                      orelse=lambda: OPS["gather"](w, i, axis=0))
+        graph = b.finish(made)
+    exe = Model("g", Built(graph, {"w": rows, "i": wrong})).compile("cpu", freeze=False)
+    assert claims(exe)[0][0] == "native"
+    np.testing.assert_allclose(next(iter(exe(np.array(True)).values())), np.exp(rows), rtol=1e-6)
+    with pytest.raises(RunError, match="index 7 is out of range"):
+        exe(np.array(False))
 
 
 def test_loops_of_known_length_are_native() -> None:

@@ -22,6 +22,7 @@ from ...ir.dims import Size
 from ...ir.graph import Graph, Node, Value
 from ...ir.types import axis_of, count
 from ...memory.views import View, certain, follow, whole
+from ...ops.library import REGISTRY
 from ...passes.base import Legaliser
 from .claims import is_leaf, is_view, lower, writes_anywhere
 from .lowered import Lowered, kernel_name
@@ -105,6 +106,8 @@ class HostStep:
     reason: str
 
 
+SAFE = frozenset({"dequantize_affine"})
+"""Operators, beside elementwise ones, that no values make fail."""
 PREPARED = 1 << 28
 """Most bytes of a result that is kept because parameters alone decide it."""
 AnyNative: TypeAlias = "NativeStep | GuardStep | RepeatStep"
@@ -170,6 +173,8 @@ class Assembler:
         self.fixed = set(graph.params)
         self.prepared: list[Node] = []
         self.constants: set[Node] = set()
+        self.branches = 0
+        """How many branches are around what is added."""
 
         self.placed = self._places(graph.nodes, placed or {})
 
@@ -241,12 +246,15 @@ class Assembler:
     def _prepares(self, node: Node) -> bool:
         """Whether a node follows from parameters and constants alone, and its result fits.
 
-        Constants of several axes count too: they may be weights, which kernels pack.
+        Constants of several axes count too: they may be weights, which kernels pack. What could
+        fail in a branch waits until the branch is taken.
         """
         if node.op == "constant" and node.outputs[0].type.rank > 1:
             return holds(node.outputs[0].dtype)
         inputs = [v for v in node.inputs if v in self.fixed or v.producer not in self.constants]
         if not inputs or node.regions or is_view(node) or node.reads():
+            return False
+        if self.branches and node.op not in SAFE and REGISTRY[node.op].kind != "elementwise":
             return False
         return _fits(node) and all(v in self.fixed and v.dtype.sort != "block" for v in inputs)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ...errors import RunError
 from ...ir.dims import symbols
 from ...ir.graph import Node, Value
-from .assembly import GuardStep, NativeStep, Stage
+from .assembly import GuardStep, HostStep, NativeStep, Stage
 from .extents import depends
 from .leaves import dry_run, leaf
 from .limits import Limits
@@ -70,8 +70,8 @@ class Guarded:
             return set()
         out, lost, kept = self._without(refused), set[Value](), set[Value]()
         for n, step in enumerate(self.stage.steps):
-            if not isinstance(step, GuardStep):
-                made = [b for c in _calls(step) for b in c.lowered.writes]
+            if not isinstance(step, GuardStep | HostStep):
+                made = [b for c in step.calls() for b in c.lowered.writes]
                 (lost if n in out else kept).update(made)
         return lost - kept
 
@@ -93,8 +93,3 @@ class Guarded:
 
     def _without(self, refused: set[int]) -> set[int]:
         return {n for r in refused for n in range(r + 1, r + 1 + self.guards[r].steps)}
-
-
-def _calls(step: object) -> Sequence[NativeStep]:
-    calls = getattr(step, "calls", None)
-    return () if calls is None else calls()

@@ -17,6 +17,7 @@ from ...ir.dims import symbols
 from ...ir.graph import Graph, Node, Value
 from ...ir.types import count
 from ...ops.library import REGISTRY
+from ...passes.raise_quantized import reshaped
 from ...rewrite.constants import array_value
 from .arrays import holds, to_mlx
 from .claims import is_leaf, lowering, refusal
@@ -58,7 +59,7 @@ class Step:
         make = self.lowering.join if self.lowering else None
         if make is None or (found := make(self.node)) is None:
             return (), None
-        return found[0], (tuple([_root(self.node.inputs[i]) for i in found[0]]), found[1])
+        return found[0], (tuple([reshaped(self.node.inputs[i]) for i in found[0]]), found[1])
 
     def attrs(self, binding: Binding) -> dict[str, object]:
         """The attributes, sizes as numbers."""
@@ -146,13 +147,6 @@ class Plans:
             size = step.inner.nbytes
             if not isinstance(size, int) and binding.keys() >= step.inner.reads:
                 check_room(bind_size(size, binding))
-
-
-def _root(v: Value) -> Value:
-    """What a value is a reshape of."""
-    while v.producer is not None and v.producer.op == "reshape":
-        v = v.producer.inputs[0]
-    return v
 
 
 def _small(v: Value) -> bool:

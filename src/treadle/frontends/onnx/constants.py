@@ -1,4 +1,4 @@
-"""The import of a model once more, with other numbers in its initializers of one element."""
+"""The import of a model once more, with other numbers in initializers of at most one element."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class State:
     """Main graph inputs whose values tell a symbol."""
     counts: dict[str, int] = field(default_factory=dict)
     constants: dict[str, Array] = field(default_factory=dict)
-    """Floating initializers of one element."""
+    """Floating initializers of at most one element."""
     notes: list[str] = field(default_factory=list)
     choices: Mapping[Key, bool] = field(default_factory=dict)
     """Branches that are known to be taken."""

@@ -30,7 +30,7 @@ KNOWN_DOMAINS = {"", "ai.onnx.ml", "com.microsoft", "ai.onnx.preview", "ai.onnx.
 class Imported:
     """A graph with the data of its parameters, and remarks made on the way.
 
-    `constants` are the floating initializers of one element, which are constants of the graph.
+    `constants` are the floating initializers of at most one element, constants of the graph.
     """
 
     graph: Graph
