@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import treadle
-from treadle.codegen.llvm.cache import DiskCache
+from treadle.codegen.llvm.cache import DiskCache, default_cache
 from treadle.codegen.llvm.jit import MemoryCache, compile_object
 from treadle.codegen.llvm.target import host
 from treadle.ops import softmax
@@ -43,6 +43,20 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
     cache.put("dd4", b"x" * 100)
     cache.trim()
     assert [k for k in ("aa1", "bb2", "cc3", "dd4") if cache.get(k) is None] == ["bb2", "cc3"]
+
+
+def test_many_compilations_look_at_the_whole_once(tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look reads every entry: one a compilation made a filled cache slower than none."""
+    monkeypatch.setenv("TREADLE_CACHE_DIR", str(tmp_path))
+    looks = list[DiskCache]()
+    monkeypatch.setattr(DiskCache, "trim", looks.append)
+    for each in range(40):
+        cache = default_cache()
+        assert isinstance(cache, DiskCache)
+        for part in range(16):
+            cache.put(f"{each:02x}{part}", b"code")
+    assert 2 <= len(looks) <= 3
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time() -> None:

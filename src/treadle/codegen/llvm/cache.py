@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
+import random
 import tempfile
 from pathlib import Path
 
@@ -12,20 +14,21 @@ from ...config import Config
 from .jit import ObjectCache
 
 _DIGEST = 20
-_TRIM_EVERY = 32
-"""Stores between two looks at the size of the whole."""
+_TRIM_EVERY = 256
+"""Stores between two looks at the size of the whole, which read every entry's date and size."""
 
 
 class DiskCache:
     """An object cache in a folder. Entries carry checksums; a damaged one counts as absent.
 
     Beyond `limit` bytes the least recently used entries go first. Nothing here fails for want of
-    space or rights: then code is compiled again.
+    space or rights: then code is compiled again. One look at the whole serves `_TRIM_EVERY` stores;
+    the first comes at a random one, so that many short processes look as rarely as a long one.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder, self.limit = folder, limit
-        self._stored = 0
+        self._until_trim = random.randint(1, _TRIM_EVERY)
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key
@@ -54,11 +57,12 @@ class DiskCache:
             with os.fdopen(handle, "wb") as file:
                 file.write(_checksum(code) + code)
             os.replace(name, path)
-            if self._stored % _TRIM_EVERY == 0:
+            self._until_trim -= 1
+            if self._until_trim <= 0:
+                self._until_trim = _TRIM_EVERY
                 self.trim()
         except OSError:
             return
-        self._stored += 1
 
     def trim(self) -> None:
         """Remove the least recently used entries beyond the limit."""
@@ -79,4 +83,10 @@ def _checksum(code: bytes) -> bytes:
 def default_cache() -> ObjectCache | None:
     """The cache that the environment asks for: `TREADLE_CACHE`, `_CACHE_DIR`, `_CACHE_LIMIT`."""
     config = Config.from_environment()
-    return DiskCache(config.cache_root() / "code", config.cache_limit) if config.cache else None
+    return _shared(config.cache_root() / "code", config.cache_limit) if config.cache else None
+
+
+@functools.cache
+def _shared(folder: Path, limit: int) -> DiskCache:
+    """One cache a folder, so that its count of stores outlives a compilation."""
+    return DiskCache(folder, limit)
