@@ -50,7 +50,7 @@ def test_many_compilations_look_at_the_whole_once(tmp_path: Path,
     """A look reads every entry: one a compilation made a filled cache slower than none."""
     monkeypatch.setenv("TREADLE_CACHE_DIR", str(tmp_path))
     looks = list[DiskCache]()
-    monkeypatch.setattr(DiskCache, "trim", looks.append)
+    monkeypatch.setattr(DiskCache, "trim", lambda self: looks.append(self))
     for each in range(40):
         cache = default_cache()
         assert isinstance(cache, DiskCache)
