@@ -65,6 +65,21 @@ def test_nan_constants() -> None:
     assert np.isnan(out[1:].view(ml_dtypes.bfloat16)).all()
 
 
+@pytest.mark.parametrize("on", [target.AVX2, target.AVX512, target.NEON], ids=lambda t: t.cpu)
+@pytest.mark.parametrize("wide", [F32, F64])
+def test_bfloat_of_another_block_needs_no_library(on: target.Target, wide: Type) -> None:
+    """LLVM folds an extension that is rounded back, and calls a routine for what it then keeps."""
+    module = Module(on)
+    f = module.function("f", VOID, [("a", PTR), ("b", PTR)], linkage="")
+    a, b = f.args
+    x = f.convert(f.load(BF16, a), wide)
+    with f.loop(0, f.load(I64, b)) as at:
+        f.store(f.constant(BF16, 0), b, at.index)
+    f.store(f.convert(x, BF16), b, 7)
+    f.give()
+    assert "bf2" not in jit.assembly(module.text(), on)
+
+
 @pytest.mark.parametrize(("kind", "value"), [(I8, 256), (I8, -129), (I1, 2), (I32, 0.5), (PTR, 1)])
 def test_constants_that_do_not_fit_are_refused(kind: Type, value: float) -> None:
     with pytest.raises(ValueError, match="constant|fit"):

@@ -214,7 +214,9 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
                       "channels_last": True},
     "last without past": {"x": (1, 64), "taps": 18, "channels_last": True, "state_window": 5},
     "one tap": {"x": (1, 8), "taps": 1, "bias": True, "channels_last": True},
-    "halves": {"x": (2, 6), "taps": 3, "past": True, "dtype": np.float16}}
+    "halves": {"x": (2, 6), "taps": 3, "past": True, "dtype": np.float16},
+    "bf16": {"x": (2, 5), "taps": 4, "past": True, "activation": "silu",
+             "dtype": ml_dtypes.bfloat16}}
 
 
 def convolution(length: int, x: tuple[int, ...], taps: int, bias: bool = False,

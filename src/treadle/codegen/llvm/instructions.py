@@ -98,6 +98,8 @@ class Instructions:
             op = "fpext" if scalar.bits > a.type.bits else "fptrunc"
             if kind != a.type and (scalar == BF16 or scalar.bits == a.type.bits):
                 return self._to_half(a, kind)
+            if a.type.name == "bfloat" and op == "fpext":
+                return self._from_bfloat(a, scalar)
         elif a.type.is_float:
             op = f"fpto{sign}i"
         elif scalar.is_float:
@@ -122,6 +124,16 @@ class Instructions:
         quiet = self.binary("lshr", bits, 16) | 0x40
         chosen = self.select(self.compare("uno", single, single), quiet, rounded)
         return self.bitcast(self.convert(chosen, I16), kind)
+
+    def _from_bfloat(self, a: Value, scalar: Type) -> Value:
+        """The upper half of an f32, in integers.
+
+        LLVM would fold an extension that is rounded back, and what it keeps from one block to
+        another as bfloat16 it makes by the library routine that is not there.
+        """
+        bits = self.convert(self.bitcast(a, a.type.with_scalar(I16)), I32, signed=False)
+        single = self.bitcast(self.binary("shl", bits, 16), a.type.with_scalar(F32))
+        return single if scalar == F32 else self.convert(single, scalar)
 
     # Vectors
 
