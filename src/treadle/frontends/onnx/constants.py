@@ -37,7 +37,7 @@ class Again:
 
         Raises ImportFailure if the file is another one or the model admits no such value.
         """
-        proto, folder, file = read_model(self.source)
+        proto, beside, file = read_model(self.source)
         if self._looked() != self._about:
             raise ImportFailure(f"{file} has changed since it was loaded",
                                 hint="load it again, then compile")
@@ -47,5 +47,5 @@ class Again:
         for tensor in proto.graph.initializer:
             if tensor.name in values:
                 tensor.CopyFrom(numpy_helper.from_array(values[tensor.name], tensor.name))
-        done = import_model(proto, folder, file)
+        done = import_model(proto, beside, file)
         return Built(done.graph, done.params, done.notes, done.constants, self)

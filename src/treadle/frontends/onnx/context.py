@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ...ir.types import I64, MOST_AXES, TensorType, host_dtype
 from ...ops.library import REGISTRY
 from ...rewrite.constants import array_value
 from .conditions import Condition, Key
-from .reading import dtype_of
+from .reading import Beside, dtype_of
 
 PARAM_BYTES = 4096
 """Larger constants become parameters, so that the graph's text stays readable."""
@@ -49,7 +48,7 @@ class State:
     """What a whole import shares, whatever the nesting."""
 
     file: str
-    folder: Path | None
+    beside: Beside
     functions: Mapping[tuple[str, str], onnx.FunctionProto]
     statics: Mapping[str, Array]
     fixed: Mapping[str, Size] = field(default_factory=dict)

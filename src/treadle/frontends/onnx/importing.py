@@ -189,14 +189,14 @@ class BodyImporter(Context):
         where = f"{self.state.file}: {self.node_name}: attribute '{proto.name}'"
         t = AttributeProto
         if proto.type == t.TENSOR:
-            return tensor_array(proto.t, self.state.folder, where)
+            return tensor_array(proto.t, self.state.beside, where)
         if proto.type == t.TYPE_PROTO:
             return self.type_proto(proto.tp, "type")
         if proto.type == t.GRAPH:
             return RegionImporter(self, proto.g)
         if proto.type in (t.SPARSE_TENSOR, t.TENSORS):
             return proto.sparse_tensor if proto.type == t.SPARSE_TENSOR else tuple(
-                tensor_array(x, self.state.folder, where) for x in proto.tensors)
+                tensor_array(x, self.state.beside, where) for x in proto.tensors)
         return plain(proto, where)
 
     def _inline(self, fn: onnx.FunctionProto, node: onnx.NodeProto, inputs: list[Value | None]
@@ -272,7 +272,7 @@ def import_initializers(body: BodyImporter, graph: onnx.GraphProto) -> None:
     for proto in graph.initializer:
         where = f"{body.state.file}: initializer '{proto.name}'"
         body.scope.values[proto.name] = _initializer(
-            body, proto.name, tensor_array(proto, body.state.folder, where))
+            body, proto.name, tensor_array(proto, body.state.beside, where))
     for sparse in graph.sparse_initializer:
         from .sparse import dense
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import onnx
 
@@ -18,7 +17,7 @@ from .conditions import SMALL, Choices, Condition, Decisions, explore
 from .constants import Again
 from .context import LateBinding
 from .model import Facts, Imported, declared_inputs, import_model
-from .reading import DTYPE_OF, read_model
+from .reading import DTYPE_OF, Beside, read_model
 
 STEP = 32
 """The divisor of sizes whose remainders may suffice: that of common image networks."""
@@ -32,16 +31,16 @@ def load_onnx(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> Model
     Raises ImportFailure for what is no valid model and UnsupportedError, with a table, for valid
     models that use what is not supported.
     """
-    proto, folder, file = read_model(source)
+    proto, beside, file = read_model(source)
     try:
-        done = import_model(proto, folder, file)
+        done = import_model(proto, beside, file)
         return Model(file, Built(done.graph, done.params, done.notes, done.constants,
                                  Again(source)))
     except LateBinding as e:
         inputs = tuple([Leaf(d.name, d.dtype, d.shape) for d in declared_inputs(proto, file)])
         outputs = tuple([_output_leaf(v) for v in proto.graph.output])
         signature = Signature(inputs, outputs)
-        return LateModel(file, signature, Binder(proto, folder, file, signature, e))
+        return LateModel(file, signature, Binder(proto, beside, file, signature, e))
     except RecursionError:
         raise ImportFailure(f"{file}: nested too deeply") from None
 
@@ -55,9 +54,9 @@ class Binder:
     not hold. `same` are sizes that must be equal to others.
     """
 
-    def __init__(self, proto: onnx.ModelProto, folder: Path | None, file: str,
+    def __init__(self, proto: onnx.ModelProto, beside: Beside, file: str,
                  signature: Signature, first: LateBinding) -> None:
-        self.proto, self.folder, self.file, self.signature = proto, folder, file, signature
+        self.proto, self.beside, self.file, self.signature = proto, beside, file, signature
         needs = LateBinding("") if first.condition is not None else first
         self.statics, self.sizes, self.ranks = set(needs.values), set(needs.sizes), needs.ranks
         self.remainders: set[str] = set()
@@ -157,7 +156,7 @@ class Binder:
         facts = Facts({n: arrays[n] for n in self.statics},
                       {s: self._fixed(s, binding) for s in self._special() if s in binding},
                       unranked, dict(path))
-        return import_model(self.proto, self.folder, self.file, facts)
+        return import_model(self.proto, self.beside, self.file, facts)
 
     def _ease(self, s: str, arrays: Mapping[str, Array], binding: Mapping[str, int]
               ) -> Imported | None:

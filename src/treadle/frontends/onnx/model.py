@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import onnx
 
@@ -16,7 +15,7 @@ from ...ir.types import DType, Shape, TensorType
 from .conditions import Key
 from .context import LateBinding, State
 from .importing import BodyImporter, Scope, import_initializers, ordered
-from .reading import dtype_of
+from .reading import Beside, dtype_of
 from .report import Failures
 
 IR_VERSIONS = range(1, 15)
@@ -62,7 +61,7 @@ class Facts:
     choices: Mapping[Key, bool] = field(default_factory=dict[Key, bool])
 
 
-def import_model(proto: onnx.ModelProto, folder: Path | None, file: str,
+def import_model(proto: onnx.ModelProto, beside: Beside, file: str,
                  facts: Facts | None = None) -> Imported:
     """The graph of a model; LateBinding when it depends on facts that are not known yet.
 
@@ -72,7 +71,7 @@ def import_model(proto: onnx.ModelProto, folder: Path | None, file: str,
     limits: dict[str, int] = {}
     while True:
         try:
-            return _import(proto, folder, file, facts or Facts(), limits)
+            return _import(proto, beside, file, facts or Facts(), limits)
         except LateBinding as e:
             found = _implied(e)
             if found is None or found[0] in limits:
@@ -90,11 +89,11 @@ def _implied(error: LateBinding) -> tuple[str, int] | None:
     return None
 
 
-def _import(proto: onnx.ModelProto, folder: Path | None, file: str, facts: Facts,
+def _import(proto: onnx.ModelProto, beside: Beside, file: str, facts: Facts,
             limits: Mapping[str, int]) -> Imported:
     opsets = opset_versions(proto, file)
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name): f for f in proto.functions}
-    state = State(file, folder, functions, facts.statics, facts.fixed, limits,
+    state = State(file, beside, functions, facts.statics, facts.fixed, limits,
                   choices=facts.choices)
     state.room += 100 * (len(proto.graph.node) + sum([len(f.node) for f in proto.functions]))
     failures = Failures(file)
@@ -132,7 +131,7 @@ def _postpone(error: ImportFailure | OperatorError, state: State, failures: Fail
 
 def declared_inputs(proto: onnx.ModelProto, file: str) -> list[Declared]:
     """The inputs that a caller gives, as the file declares them."""
-    body = BodyImporter(State(file, None, {}, {}), {}, Failures(file), Scope())
+    body = BodyImporter(State(file, Beside(), {}, {}), {}, Failures(file), Scope())
     held = {t.name for t in proto.graph.initializer}
     out: list[Declared] = []
     for v in proto.graph.input:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError
 from ...declare.arrays import Array, np_dtype
 from ...errors import ImportFailure
 from ...ir.types import DTYPES, MOST_AXES, DType
+from .wire import OWN, separate
 
 SIZE_LIMIT = 2**31
 """Protobuf's own limit on one message, in bytes."""
@@ -32,13 +34,24 @@ DTYPE_OF: dict[int, DType] = {code: DTYPES[name] for code, name in {
 """Our dtype for each TensorProto.DataType."""
 
 
+class Beside(NamedTuple):
+    """Where tensors lie that are not in the message.
+
+    `folder` is that of external data; `own` are the large tensors of the model's file.
+    """
+
+    folder: Path | None = None
+    own: Array | None = None
+
+
 def read_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto
-               ) -> tuple[onnx.ModelProto, Path | None, str]:
-    """The model, the folder its external data may lie in, and a name for messages."""
+               ) -> tuple[onnx.ModelProto, Beside, str]:
+    """The model, where its tensors are that are not in it, and a name for messages."""
     if isinstance(source, onnx.ModelProto):
-        return source, None, "model"
+        return source, Beside(), "model"
     if isinstance(source, bytes | bytearray | memoryview):
-        return _parse(bytes(source), "model bytes"), None, "model bytes"
+        data, own = separate(BytesIO(source), memoryview(source).nbytes)
+        return _parse(data, "model bytes"), Beside(None, own), "model bytes"
     path = Path(source)
     try:
         size = path.stat().st_size
@@ -47,11 +60,12 @@ def read_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto
         if size >= SIZE_LIMIT:
             raise ImportFailure(f"{path} has {size} bytes; an ONNX file holds at most 2 GiB",
                                 hint="save the tensors as external data")
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data, own = separate(file, size)
     except OSError as e:
         raise ImportFailure(f"cannot read {path}: {e.strerror}",
                             hint="check the path") from None
-    return _parse(data, path.name), path.parent.resolve(), path.name
+    return _parse(data, path.name), Beside(path.parent.resolve(), own), path.name
 
 
 def _parse(data: bytes, name: str) -> onnx.ModelProto:
@@ -96,7 +110,7 @@ def dtype_of(code: int, where: str) -> DType:
     return found
 
 
-def tensor_array(proto: onnx.TensorProto, folder: Path | None, where: str) -> Array:
+def tensor_array(proto: onnx.TensorProto, beside: Beside, where: str) -> Array:
     """The contents of a TensorProto; sizes are checked before anything is read or allocated."""
     dtype, shape = dtype_of(proto.data_type, where), tuple(proto.dims)
     if len(shape) > MOST_AXES:
@@ -109,7 +123,7 @@ def tensor_array(proto: onnx.TensorProto, folder: Path | None, where: str) -> Ar
         raise ImportFailure(f"{where}: strings do not lie in raw or external data",
                             hint="the file is damaged")
     if proto.data_location == onnx.TensorProto.EXTERNAL:
-        raw: Any = _external(proto, folder, where, _packed_bytes(dtype, total))
+        raw: Any = _external(proto, beside, where, _packed_bytes(dtype, total))
     elif proto.HasField("raw_data"):
         raw = proto.raw_data
     else:
@@ -176,17 +190,21 @@ def _typed_fields(proto: onnx.TensorProto, dtype: DType, shape: tuple[int, ...],
     return np.asarray(items).astype(np_dtype(dtype)).reshape(shape)
 
 
-def _external(proto: onnx.TensorProto, folder: Path | None, where: str, nbytes: int) -> Any:  # noqa: ANN401 - a memory map
+def _external(proto: onnx.TensorProto, beside: Beside, where: str, nbytes: int) -> Any:  # noqa: ANN401 - a memory map
     entries = {e.key: e.value for e in proto.external_data}
     if not all([isinstance(x, str) for pair in entries.items() for x in pair]):
         raise ImportFailure(f"{where}: the place of its external data is no text",
                             hint="the file is damaged")
-    path = external_path(entries.get("location", ""), folder, where)
+    own = beside.own if entries.get("location") == OWN else None
+    path = None if own is not None else external_path(
+        entries.get("location", ""), beside.folder, where)
     try:
         offset = int(entries.get("offset", "0") or 0)
         length = int(entries.get("length", "0") or nbytes)
     except ValueError:
         raise ImportFailure(f"{where}: external data offset or length is no number") from None
+    if path is None:
+        return b"" if own is None else own.data[offset:offset + length]
     size = path.stat().st_size
     if offset < 0 or length != nbytes or offset + length > size:
         raise ImportFailure(

@@ -23,8 +23,8 @@ def dense(proto: onnx.SparseTensorProto, state: State, name: str) -> Array:
     total = math.prod(shape)
     if any(n < 0 for n in shape) or total > min(DENSE_LIMIT, ELEMENT_LIMIT):
         raise ImportFailure(f"{where}: impossible or too large dimensions {list(shape)}")
-    values = tensor_array(proto.values, state.folder, where)
-    indices = tensor_array(proto.indices, state.folder, where).astype(np.int64)
+    values = tensor_array(proto.values, state.beside, where)
+    indices = tensor_array(proto.indices, state.beside, where).astype(np.int64)
     if indices.ndim == 2 and indices.shape[1] == len(shape):
         strides = [math.prod(shape[i + 1:]) for i in range(len(shape))]
         indices = indices @ np.asarray(strides, np.int64)
