@@ -56,7 +56,7 @@ def test_tensors_are_those_of_onnx(tmp_path: Path) -> None:
 def test_a_tensor_of_the_wrong_length_is_refused() -> None:
     tensor = numpy_helper.from_array(np.zeros((3, 1000), np.float32), "w")
     tensor.dims[0] = 4
-    with pytest.raises(ImportFailure, match=r"f32\[4, 1000\] takes 16000 bytes, the file has 12000"):
+    with pytest.raises(ImportFailure, match="takes 16000 bytes, the file has 12000"):
         treadle.load(model(tensor).SerializeToString())
 
 
