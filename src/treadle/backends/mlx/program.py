@@ -23,8 +23,9 @@ from .facts import dump, facts
 from .lowering import Fault, Form, Pack, Untraceable
 from .owner import owner
 from .plan import Leaves, Packed, Plans
+from .script import Known, Script, Unscripted, write
 from .traces import KEPT, Trace, Traces
-from .walk import Frame, Held, Run, evaluate
+from .walk import FAILURES, Frame, Held, Run, evaluate
 
 if TYPE_CHECKING:
     from ..base import Buffer, Call, Grant, State
@@ -57,6 +58,7 @@ class MlxProgram:
         self._packed: dict[Packed, Form] = {}
         self._given: tuple[list[mx.array], list[Form]] | None = None  # all of them, in order
         self._checked: OrderedDict[tuple[int, ...], dict[Value, Array] | None] = OrderedDict()
+        self.scripts: dict[tuple[int, ...], Script | None] = {}
         self.traces: Traces | None = None
         if mode == "compiled" or (mode == "async" and usual_mode() == "compiled"):
             self._decide()
@@ -155,19 +157,23 @@ class MlxProgram:
         return owner().call(self._run, inputs, binding, watch, kept)
 
     def direct(self, binding: Binding) -> Call | None:
-        """A replayed trace for one binding, if there is one."""
-        trace = self.traces.find(self._key(binding)) if self.traces else None
-        if trace is None:
+        """A replayed trace for one binding, if there is one.
+
+        A trace that was dropped since is made again: who holds the call holds no trace.
+        """
+        key = self._key(binding)
+        if self.traces is None or self.traces.find(key) is None:
             return None
 
         def call(arrays: Sequence[Array], out: Sequence[Array | None] = ()) -> list[Array] | None:
-            return None if out else owner().call(self._replay, trace, arrays)
+            return None if out else owner().call(self._replay, key, binding, arrays)
 
         return call
 
-    def _replay(self, trace: Trace, arrays: Sequence[Array]) -> list[Array]:
+    def _replay(self, key: tuple[int, ...], binding: Binding, arrays: Sequence[Array]
+                ) -> list[Array]:
         self._prepare()
-        pending = self._call(trace, [to_mlx(a) for a in arrays])
+        pending = self._call(self._trace(key, binding), [to_mlx(a) for a in arrays])
         return list(self._finish(pending, ()))
 
     def _key(self, binding: Binding) -> tuple[int, ...]:
@@ -185,15 +191,40 @@ class MlxProgram:
             self.plans.check_room(binding)
             self._checked[key] = None
             if len(self._checked) > KEPT:
-                self._checked.popitem(last=False)
+                self.scripts.pop(self._checked.popitem(last=False)[0], None)
         if self.traces is not None and watch is None and self.traces.may(key):
             device = [x if isinstance(x, mx.array) else to_mlx(x) for x in inputs]
             try:
                 return self._call(self._trace(key, binding), device)
             except Untraceable as e:
                 self.traces.give_up(key)
-                self.notes.append(f"mlx: sizes {dict(binding)} run in the mode lazy: {e}")
+                self.notes = [*self.notes[-KEPT + 1:],
+                              f"mlx: sizes {dict(binding)} run in the mode lazy: {e}"]
+        if watch is None and (script := self._script(key, binding)) is not None:
+            return self._scripted(script, inputs, binding)
         return self._walk(inputs, binding, watch)
+
+    def _script(self, key: tuple[int, ...], binding: Binding) -> Script | None:
+        """The script for a binding, written when its second run begins."""
+        if (made := self._checked[key]) is not None and key not in self.scripts:
+            try:
+                self.scripts[key] = write(Known(self.graph, self.plans, self.leaves, self._plain,
+                                                self._packs, made, binding, self.mode == "eager"))
+            except (Unscripted, *FAILURES):  # the walk says what is wrong, if anything is
+                self.scripts[key] = None
+        return self.scripts.get(key)
+
+    def _scripted(self, script: Script, inputs: Sequence[Buffer], binding: Binding) -> Pending:
+        """A run by script; what fails is run again step by step, which says where."""
+        assert self._given is not None
+        device = [x if isinstance(x, mx.array) else to_mlx(x) for x in inputs]
+        try:
+            return Pending(*script(device, *self._given))
+        except FAILURES as e:
+            pending = self._walk(inputs, binding, None)
+            self.scripts[self._key(binding)] = None
+            self.notes.append(f"mlx: sizes {dict(binding)} run step by step: {e}")
+            return pending
 
     def _walk(self, inputs: Sequence[Buffer], binding: Binding, watch: Watch | None) -> Pending:
         run = Run(self.plans, self.leaves, self._packed, watch=watch,
@@ -243,7 +274,7 @@ class MlxProgram:
 
     def _finish(self, pending: Pending, kept: Collection[int]) -> Sequence[Buffer]:
         if self.mode == "async" and not pending.faults and len(kept) == len(pending.outputs):
-            mx.async_eval(*pending.arrays())  # nobody reads them yet
+            evaluate(pending.arrays(), wait=False)  # nobody reads them yet
         else:
             evaluate(pending.arrays())
             for f in pending.faults:

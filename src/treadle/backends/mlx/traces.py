@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 KEPT = 16
 """Bindings whose traces a program keeps."""
+_REFUSED = 1024
+"""Bindings without traces that are remembered; beyond it they are tried again."""
 Body = Callable[..., "list[mx.array]"]
 
 
@@ -81,4 +83,6 @@ class Traces:
     def give_up(self, key: tuple[int, ...]) -> None:
         """A binding that cannot be traced; its sizes are remembered."""
         self._kept.pop(key, None)
+        if len(self._refused) >= _REFUSED:
+            self._refused.clear()
         self._refused.add(key)

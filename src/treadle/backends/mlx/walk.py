@@ -122,10 +122,13 @@ class Run:
         self.evaluate([x])
         return to_numpy(x, v.dtype)
 
-    def evaluate(self, arrays: Sequence[mx.array]) -> None:
-        """Evaluate arrays and the checks so far; a failure leaves no values behind."""
+    def evaluate(self, arrays: Sequence[mx.array], node: Node | None = None) -> None:
+        """Evaluate arrays, of one node if given, and the checks so far.
+
+        A failure leaves no values behind.
+        """
         faults, self.faults = self.faults, []
-        evaluate([*arrays, *[f.state for f in faults]])
+        evaluate([*arrays, *[f.state for f in faults]], node)
         for f in faults:
             f.check()
 
@@ -178,7 +181,7 @@ class Run:
         launched.clear()
         try:
             held.update(zip(step.node.outputs, ready.run(arrays, self.tracing), strict=True))
-        except _FAILURES as e:
+        except FAILURES as e:
             raise _located(step.node, e) from None
         if launched:
             step.launches = tuple(launched)
@@ -197,7 +200,7 @@ class Run:
         kernel = KERNELS.get(node.op, low.kernel) if turned else low.kernel
         try:
             out = self._made(step, kernel, arrays, frame)
-        except _FAILURES as e:
+        except FAILURES as e:
             raise _located(node, e) from None
         (frame.last if turned else frame.device).update(zip(node.outputs, out, strict=True))
 
@@ -219,7 +222,7 @@ class Run:
             step.launches = tuple(launched)
         many = list(out) if isinstance(out, list | tuple) else [cast(mx.array, out)]
         if self.eager:
-            self.evaluate(many)
+            self.evaluate(many, step.node)
         return many
 
     def _turned(self, step: Step, frame: Frame) -> bool:
@@ -244,7 +247,7 @@ class Run:
         return cast(Pack, key[1])(self.device(v, frame))
 
 
-_FAILURES = (TreadleError, Untraceable, ValueError, RuntimeError, IndexError, TypeError,
+FAILURES = (TreadleError, Untraceable, ValueError, RuntimeError, IndexError, TypeError,
              OverflowError, MemoryError)
 """What a kernel may raise: errors of ours, and MLX's."""
 
@@ -256,11 +259,16 @@ def _located(node: Node, e: BaseException) -> BaseException:
     return e if isinstance(e, TreadleError | Untraceable) else RunError(f"{where(node)}: MLX: {e}")
 
 
-def evaluate(arrays: Sequence[Form]) -> None:
-    """Evaluate; after a failure nobody reads the arrays again: MLX would give zeros."""
+def evaluate(arrays: Sequence[Form], node: Node | None = None, *, wait: bool = True) -> None:
+    """Evaluate arrays, those of `node` if it is given, or begin to.
+
+    After a failure nobody reads the arrays again: MLX would give zeros.
+    """
     try:
-        mx.eval(*arrays)
+        (mx.eval if wait else mx.async_eval)(*arrays)
     except (RuntimeError, ValueError, MemoryError) as e:
+        if node is not None:
+            raise RunError(f"{where(node)}: MLX failed to evaluate it: {e}") from None
         raise RunError(f"MLX failed to evaluate the graph: {e}",
                        hint="the mode 'eager' names the operator") from None
 

@@ -1,0 +1,81 @@
+"""What the device "mlx" promises of its runs: errors stay with theirs, memory is bounded."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from tests.backends.mlx.running import executable, normal
+from tests.runtime.surface import names
+from treadle.backends.mlx import claims
+from treadle.backends.mlx.lowering import plain
+from treadle.backends.mlx.traces import KEPT, Trace, Traces
+from treadle.config import MLX_MODES
+from treadle.errors import RunError
+from treadle.ops import argmax, cumsum, matmul, sum_
+
+
+@pytest.fixture
+def unfused() -> Iterator[None]:
+    """Traces run as they are: on the CPU MLX calls g++ for each kernel."""
+    mx.disable_compile()
+    yield
+    mx.enable_compile()
+
+
+def fails(x: mx.array, **_: object) -> mx.array:
+    """Zeros like x; of three rows as a product that MLX's CPU has not."""
+    at, halves = mx.array([0]), mx.zeros((1, 2, 2), dtype=mx.float16)
+    made = mx.gather_mm(halves, halves, rhs_indices=at, stream=mx.cpu)  # type: ignore[arg-type]
+    return x * 0.0 + made[0, 0, 0].astype(x.dtype) if len(x) == 3 else x * 0.0
+
+
+@pytest.mark.parametrize("mode", MLX_MODES)
+def test_what_mlx_fails_to_evaluate_fails_its_run_alone(
+        mode: str, unfused: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLX gives zeros for such arrays afterwards; nothing here reads them."""
+    monkeypatch.setitem(claims.LOWERINGS, "cumsum", plain(fails))
+    exe = executable(lambda s, x: s + 1.0 + sum_(cumsum(x, axis=0), axes=(0,)),
+                     "f32[2]", "f32[n,2]", mode=mode)
+    (s, x), (new,) = names(exe)
+    zero, fit, wrong = (np.zeros(n, np.float32) for n in (2, (2, 2), (3, 2)))
+    message = r"^cumsum\(.*MLX failed" if mode == "eager" else "MLX failed to evaluate the graph"
+    runs = [exe.submit(zero, m) for m in (fit, wrong, fit)]
+    with pytest.raises(RunError, match=message):
+        runs[1].result()
+    for run in runs[::2]:
+        np.testing.assert_array_equal(run.result()[new], zero + 1)
+    state = exe.resident(s, zero).feed(new)  # in the mode async nobody waits for these runs
+    for _ in range(2):
+        exe({x: fit})
+        with pytest.raises(RunError, match=message):
+            exe({x: wrong})
+    np.testing.assert_array_equal(state.read(), zero + 2)
+
+
+def test_calls_keep_no_trace_that_was_dropped(unfused: None, monkeypatch: pytest.MonkeyPatch
+                                              ) -> None:
+    """An executable keeps more calls than its program traces; a call traces again."""
+    alive = weakref.WeakSet[Trace]()
+    add = Traces.add
+    monkeypatch.setattr(Traces, "add", lambda self, key, trace: (
+        alive.add(trace), add(self, key, trace))[1])
+    exe = executable(lambda x: matmul(x, x), "f32[n,n]")
+    for n in [*range(1, 2 * KEPT), 1, 1]:
+        for _ in range(2):
+            np.testing.assert_allclose(next(iter(exe(np.ones((n, n), np.float32)).values())), n)
+    gc.collect()
+    assert len(alive) == KEPT
+
+
+def test_remarks_on_sizes_are_bounded() -> None:
+    exe = executable(lambda x: argmax(x, axis=0), "f32[m,n]")
+    for m in range(1, 3 * KEPT):
+        exe(normal(m, 0))
+    notes = exe.explain().notes
+    assert len(notes) == KEPT and f"'m': {3 * KEPT - 1}" in notes[-1]
