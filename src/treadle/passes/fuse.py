@@ -67,10 +67,7 @@ class _Emit(Rebuild):
         if old is not self.groups.graph:
             return super().graph(old)
         with Builder(old.name) as b:
-            for v in old.inputs:
-                self.env[v] = b.input(v.name, v.type)
-            for v in old.params:
-                self.env[v] = b.input(v.name, v.type, param=True)
+            self.leaves(old, b)
             for group in self.groups.ordered():
                 if len(group.nodes) == 1:
                     self._node(group.nodes[0], b)

@@ -22,13 +22,15 @@ class Rebuild:
     """One copy of a graph and its regions.
 
     A size symbol entered in `sizes` is replaced in every node that follows; output types are
-    inferred again where an input's type, a region or an attribute changed.
+    inferred again where an input's type, a region or an attribute changed. Unless all is to be
+    `fresh`, leaves and nodes that read nothing new stand in both graphs.
     """
 
-    __slots__ = ("changed", "env", "expand", "sizes", "visit")
+    __slots__ = ("changed", "env", "expand", "fresh", "sizes", "visit")
 
-    def __init__(self, visit: Visit, expand: Callable[[Node], bool] = lambda _: False) -> None:
-        self.visit, self.expand = visit, expand
+    def __init__(self, visit: Visit, expand: Callable[[Node], bool] = lambda _: False,
+                 fresh: bool = False) -> None:
+        self.visit, self.expand, self.fresh = visit, expand, fresh
         self.env: dict[Value, Value] = {}
         self.sizes: dict[str, Size] = {}
         self.changed = False
@@ -36,13 +38,31 @@ class Rebuild:
     def graph(self, old: Graph) -> Graph:
         """The copy of `old`; what it captures is read through the values copied so far."""
         with Builder(old.name, self.expand) as b:
-            for v in old.inputs:
-                self.env[v] = b.input(v.name, self.type(v.type))
-            for v in old.params:
-                self.env[v] = self.param(b.input(v.name, self.type(v.type), param=True))
+            self.leaves(old, b)
             for node in old.nodes:
                 self._node(node, b)
             return b.finish([self.env.get(v, v) for v in old.outputs], old.output_names)
+
+    def leaves(self, old: Graph, b: Builder) -> None:
+        """Give the copy its inputs and parameters."""
+        for v in old.inputs:
+            self.env[v] = made = self._leaf(v)
+            b.graph.inputs.append(made)
+        for v in old.params:
+            made = self._leaf(v)
+            b.graph.params.append(made)
+            self.env[v] = self.param(made)
+
+    def _leaf(self, v: Value) -> Value:
+        type_ = self.type(v.type)
+        return v if type_ is v.type and not self.fresh else Value(type_, v.name)
+
+    def _region(self, old: Graph) -> Graph:
+        """The copy of a region; the region itself where nothing in it is new."""
+        new = self.graph(old)
+        same = not self.fresh and new.outputs == old.outputs and new.nodes == old.nodes and (
+            new.inputs == old.inputs and new.params == old.params)
+        return old if same else new
 
     def param(self, value: Value) -> Value:
         """What stands for a parameter; a subclass may record another value."""
@@ -61,6 +81,9 @@ class Rebuild:
         if found is None:
             b.graph.nodes.append(copy)
             found = copy.outputs
+            if copy is node:
+                self.env.update(zip(found, found, strict=True))
+                return
         else:
             self.changed = True
             keep_names(node.outputs, found)
@@ -79,8 +102,11 @@ class Rebuild:
     def _copy(self, node: Node) -> Node:
         env = self.env
         inputs = tuple([env.get(v, v) for v in node.inputs])
-        regions = {k: self.graph(g) for k, g in node.regions.items()} if node.regions else {}
+        regions = node.regions and {k: self._region(g) for k, g in node.regions.items()}
         attrs = self._attrs(node)
+        if not self.fresh and inputs == node.inputs and regions == node.regions and (
+                attrs is node.attrs):
+            return node
         copy = Node(node.op, inputs, attrs, (), node.keys, regions, node.loc)
         types = [v.type for v in node.outputs]
         if regions or attrs is not node.attrs or any([
@@ -120,11 +146,11 @@ def rebuild(graph: Graph, visit: Visit) -> Graph:
 
 def clone(graph: Graph) -> Graph:
     """A copy that shares no value or node with `graph`."""
-    return Rebuild(lambda _: None).graph(graph)
+    return Rebuild(lambda _: None, fresh=True).graph(graph)
 
 
 def bind_sizes(graph: Graph, sizes: Mapping[str, Size]) -> Graph:
     """`graph` with size symbols replaced by numbers or other sizes, inputs included."""
-    work = Rebuild(lambda _: None)
+    work = Rebuild(lambda _: None, fresh=True)
     work.sizes.update(sizes)
     return work.graph(graph)
