@@ -45,9 +45,29 @@ def test_run_with_resident_state(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "[5, 2] of 8 along axis 0, fed by present" in result.output.replace("\n", " ")
     assert run(*options, "--resident", "past=present@3").exit_code == 1
-    assert run(*options, "--capacity", 8).exit_code == 1
+    for more in ("--capacity", "--axis"):
+        alone = run(*options, more, 8)
+        assert alone.exit_code == 1 and "resident inputs" in alone.output
     full = run(*options, "--resident", "past=present", "--capacity", 2)
     assert full.exit_code == 1 and "does not fit past" in full.output
+
+
+@pytest.mark.parametrize("at", ["2", "at", "end"])
+def test_run_feeds_rows_back(at: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.onnx"
+    path.write_bytes(model(
+        [node("Add", ["x", "x"], ["row"]), node("ReduceSum", ["s"], ["total"], keepdims=0),
+         node("Neg", ["at"], ["back"])],
+        [("s", F32, [4, "n"]), ("x", F32, [4, 1]), ("at", I64, [1])],
+        [("row", F32, None), ("total", F32, None), ("back", I64, None)]).SerializeToString())
+    room = ["--capacity", 8] if at == "end" else ["--axis", 1]
+    result = run("run", path, "--dim", "n=3", "--input", "s=zeros", "--input", "x=1,2,3,4",
+                 "--input", "at=2", "--resident", f"s=row@{at}", "--output", tmp_path / "o.npz",
+                 "--repeat", 2, *room)
+    assert result.exit_code == 0, result.output
+    assert f"fed by row at {at}" in result.output
+    wrong = run("run", path, "--resident", "s=row@nowhere", "--axis", 1)
+    assert wrong.exit_code == 1 and "no input 'nowhere'" in wrong.output
 
 
 def test_run_with_random_numbers(tmp_path: Path) -> None:

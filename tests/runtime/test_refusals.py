@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +16,7 @@ import pytest
 import treadle
 from tests.onnx.build import F32, I64, model, node
 from tests.runtime.surface import compiled, names, random
-from treadle.errors import BindingError, ConfigError, DeviceError
+from treadle.errors import BindingError, ConfigError, DeviceError, RunError
 from treadle.ops import concat
 
 
@@ -91,6 +93,41 @@ def test_lengths(on: str, rows: Any) -> None:  # noqa: ANN401 - what callers hav
     assert state.length == 0
     state.length = np.int64(2)
     assert state.read().shape == (2, 2)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"capacity": "a"}, "capacity='a' is no whole number"), ({"capacity": 4.5}, "4.5 is no whole"),
+    ({"capacity": -1}, "starts with 0"), ({"axis": "a"}, "axis='a' is no whole"),
+    ({"shape": (-1, 2)}, "whole numbers from 0"), ({"shape": (1.5, 2)}, "whole numbers from 0"),
+    ({"shape": 4}, "whole numbers from 0"), ({"capacity": 10**15}, "GiB"),
+    ({"shape": (10**15, 2)}, "GiB"), ({"value": random(3, 2)}, "not that of the value")])
+def test_storage(on: str, options: dict[str, Any], message: str) -> None:
+    exe = compiled(on, lambda s, x: concat([s, x], axis=0), "f32[n,2]", "f32[1,2]")
+    (s, _), _ = names(exe)
+    with pytest.raises(BindingError, match=message):
+        exe.resident(s, **{"shape": (0, 2), **options})
+    numbers: Any = [np.int64(n) for n in (0, 2, 4)]
+    assert exe.resident(s, shape=numbers[:2], capacity=numbers[2]).capacity == 4
+
+
+@pytest.mark.parametrize("other", [3, None, weighted])
+def test_parameters_of_what_is_no_executable(other: Any) -> None:  # noqa: ANN401 - what callers have
+    exe = weighted().compile("reference", freeze=False)
+    with pytest.raises(BindingError, match="parameters of an executable are needed"):
+        exe.share_params(other() if callable(other) else other)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickle.dumps])
+@pytest.mark.parametrize("source", [weighted, late])
+def test_what_cannot_be_pickled(source: Callable[[], Any], copied: Callable[[Any], Any]) -> None:
+    with pytest.raises(RunError, match=r"(?s)cannot be pickled.*clone\(\)"):
+        copied(source().compile("reference"))
+
+
+@pytest.mark.parametrize("name", ["MLX", 3, ["mlx"]])
+def test_names_of_devices(name: Any) -> None:  # noqa: ANN401 - what callers have
+    with pytest.raises(DeviceError, match=r"there is no device .*\n.*reference, cpu, mlx"):
+        weighted().compile(name)
 
 
 @pytest.mark.parametrize("at", [2.5, -3, [1], "nowhere"])

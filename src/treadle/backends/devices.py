@@ -17,7 +17,7 @@ DEFAULT, FALLBACK = "cpu", "reference"
 
 def device(name: str) -> Backend:
     """The device `name`, available or not."""
-    if (where := DEVICES.get(name)) is None:
+    if (where := DEVICES.get(name) if isinstance(name, str) else None) is None:
         raise DeviceError(f"there is no device '{name}'", hint=f"one of {', '.join(DEVICES)}")
     module, _, cls = where.partition(":")
     return getattr(import_module(f".{module}", __package__), cls)()

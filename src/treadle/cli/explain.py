@@ -16,6 +16,8 @@ from .inputs import make_inputs, parse_dims, parse_pairs
 def explain(model: Annotated[Path, typer.Argument(help="an ONNX file")],
             device: Annotated[str, typer.Option(
                 help="see `treadle devices`; cpu unless given")] = "",
+            mode: Annotated[str, typer.Option(
+                help="eager, lazy, async or compiled, on mlx")] = "",
             input: Annotated[list[str] | None, typer.Option(  # noqa: A002 - the option's name
                 help="NAME=VALUE, for models that are built at their first run")] = None,
             dim: Annotated[list[str] | None, typer.Option(help="NAME=N")] = None,
@@ -25,7 +27,7 @@ def explain(model: Annotated[Path, typer.Argument(help="an ONNX file")],
     Example: treadle explain model.onnx --json
     """
     loaded = load(model)
-    exe = loaded.compile(device or None, pipeline=watched([]))
+    exe = loaded.compile(device or None, mode=mode or None, pipeline=watched([]))
     arrays, _ = make_inputs(loaded.signature, parse_pairs(input or [], "--input"),
                             parse_dims(dim or []), 0)
     if isinstance(exe, LateExecutable):

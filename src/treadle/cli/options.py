@@ -9,17 +9,18 @@ from typing import Any
 from ..declare.arrays import Array
 from ..errors import BindingError
 from ..runtime.executable import Executable
-from ..runtime.resident import END, Resident
+from ..runtime.resident import Resident
 from .inputs import parse_pairs
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The seed of random numbers, `INPUT=OUTPUT` pairs of resident inputs, and their capacity."""
+    """The seed of random numbers, `INPUT=OUTPUT` pairs of resident inputs, their room for rows."""
 
     random: int | None
     resident: Sequence[str]
     capacity: int | None
+    axis: int | None
 
     def for_compile(self) -> dict[str, Any]:
         """Arguments of `compile`, none where nothing is asked: not every model has them."""
@@ -28,17 +29,24 @@ class Options:
     def keep(self, exe: object, arrays: dict[str, Array]) -> list[Resident]:
         """Make inputs resident, beginning as their arrays, which calls no longer take."""
         pairs = parse_pairs(self.resident, "--resident")
-        if self.capacity is not None and not pairs:
-            raise BindingError("--capacity is room for resident inputs",
+        if (self.capacity, self.axis) != (None, None) and not pairs:
+            raise BindingError("--capacity and --axis are those of resident inputs",
                                hint="--resident INPUT=OUTPUT")
         if pairs and not isinstance(exe, Executable):
             raise BindingError("--resident: the model is built at its first run, it has no state")
         found: list[Resident] = []
         for name, text in pairs.items():
             assert isinstance(exe, Executable)
-            output, _, at = text.partition("@")
-            if at not in ("", END):
-                raise BindingError(f"--resident {name}={text}: a position can only be '{END}'")
+            output, at = _target(text, [leaf.name for leaf in exe.signature.outputs])
             first = arrays.pop(name, None)
-            found.append(exe.resident(name, first, capacity=self.capacity).feed(output, at or None))
+            state = exe.resident(name, first, axis=self.axis, capacity=self.capacity)
+            found.append(state.feed(output, at))
         return found
+
+
+def _target(text: str, outputs: Sequence[str]) -> tuple[str, int | str | None]:
+    """The output and the position of `OUTPUT`, `OUTPUT@end`, `OUTPUT@3` or `OUTPUT@INPUT`."""
+    if text in outputs or "@" not in text:
+        return text, None
+    output, _, at = text.rpartition("@")
+    return output, int(at) if at.isascii() and at.isdigit() else at

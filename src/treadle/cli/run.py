@@ -35,10 +35,14 @@ def run(  # budget: options, each with its help
         random: Annotated[int | None, typer.Option(
             help="seed of the model's own random numbers: every run draws new ones")] = None,
         resident: Annotated[list[str] | None, typer.Option(
-            help="INPUT=OUTPUT: keep an input on the device and feed an output back to it, or "
-                 "INPUT=OUTPUT@end: append the output's rows (repeatable)")] = None,
+            help="INPUT=OUTPUT: keep an input on the device and feed an output back to it; "
+                 "INPUT=OUTPUT@AT: feed its rows back at the end, at a number, or where an input "
+                 "says (repeatable)")] = None,
         capacity: Annotated[int | None, typer.Option(
             min=1, help="rows that resident inputs have room for")] = None,
+        axis: Annotated[int | None, typer.Option(
+            help="axis of the rows of resident inputs, where it is not the one of unknown size")
+            ] = None,
         repeat: Annotated[int, typer.Option(
             min=1, help="runs to time, if more than one, after a first")] = 1,
         compare: Annotated[str | None, typer.Option(help="onnxruntime: check the outputs")] = None,
@@ -63,7 +67,7 @@ def run(  # budget: options, each with its help
                        to=sys.stderr if as_json else sys.stdout)
     name, arrays, outputs, times = _run(model, (device, mode), pipeline, parse_pairs(
         input or [], "--input"), parse_dims(dim or []), seed, repeat,
-        Options(random, resident or [], capacity))
+        Options(random, resident or [], capacity, axis))
     if time_passes:
         print_times(records)
     if output is not None:

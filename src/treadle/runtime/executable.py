@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..backends.base import Backend, Data, Program
 from ..declare.arrays import Array
@@ -179,6 +179,10 @@ class Executable:
 
         return self._line.run(clone)
 
+    def __reduce__(self) -> NoReturn:
+        """An error: code and memory of a device belong to the process."""
+        raise no_copy()
+
     # Parameters
 
     def set_param(self, name: str, array: Any) -> None:  # noqa: ANN401 - arrays of any library
@@ -201,6 +205,10 @@ class Executable:
 
         Each parameter of this one must be in the other one, which may have more.
         """
+        if not isinstance(other, Executable):
+            raise BindingError(f"parameters of an executable are needed, not those of "
+                               f"{type(other).__name__}",
+                               hint="model.compile(freeze=False) gives an executable")
         held = self._leaves()
         self.thaw(held)
         theirs = other._line.run(lambda: {n: a for n, a in other._all_params().items()
@@ -214,8 +222,9 @@ class Executable:
     def thaw(self, arrays: Any) -> None:  # noqa: ANN401 - not yet checked
         """Raise if parameters cannot be replaced."""
         if self.frozen:
-            name = next(iter(arrays), "") if isinstance(arrays, Mapping) else ""
-            raise BindingError(f"the parameter '{name}' was frozen when the model was compiled",
+            name = next(iter(arrays), None) if isinstance(arrays, Mapping) else None
+            which = "parameters were" if name is None else f"parameter '{name}' was"
+            raise BindingError(f"the {which} frozen when the model was compiled",
                                hint="compile(freeze=False)")
 
     def _leaves(self) -> dict[str, Value]:
@@ -246,6 +255,12 @@ class Executable:
             found.notes += self._line.run(lambda: self._states.notes(self._program))
         found.notes += self._special.notes if self._special else []
         return found
+
+
+def no_copy() -> RunError:
+    """The error of pickling an executable, or of copying it as if it were plain data."""
+    return RunError("an executable cannot be pickled", hint="clone() copies it; another process "
+                    "loads and compiles the model itself")
 
 
 def no_memory(e: MemoryError) -> RunError:

@@ -12,7 +12,7 @@ from ..declare.arrays import Array
 from ..declare.evaluate import Watch
 from ..errors import BindingError
 from ..ir.graph import Graph
-from .executable import Executable
+from .executable import Executable, no_copy
 from .explain import Explanation
 from .line import Line
 from .params import replacements
@@ -162,6 +162,10 @@ class LateExecutable:
             return made
 
         return self._line.run(clone)
+
+    def __reduce__(self) -> NoReturn:
+        """An error, as for `Executable`."""
+        raise no_copy()
 
     def resident(self, *_: Any, **__: Any) -> NoReturn:  # noqa: ANN401 - those of `Executable`
         """An error: without a graph there is no state."""

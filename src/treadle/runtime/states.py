@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -11,6 +13,7 @@ import numpy as np
 from ..backends.base import Buffer, Program
 from ..declare.arrays import Array, np_dtype
 from ..declare.evaluate import Binding, Watch
+from ..declare.room import SMALL, available
 from ..errors import BindingError
 from ..ir.dims import Size, evaluate, symbols
 from ..ir.types import Shape
@@ -46,8 +49,12 @@ class States:
         if (leaf := leaves.get(name)) is None or name in self.held:
             why = "is resident already" if leaf else "is no input"
             raise BindingError(f"'{name}' {why}", hint=f"the model takes {self.asked}")
+        axis = _whole(leaf, "axis", axis)
+        capacity = _whole(leaf, "capacity", capacity)
         first = initial(leaf, value, shape, capacity)
         axis = chosen(leaf, first, axis, capacity)
+        if capacity is not None and axis is not None:
+            _check_room(leaf, (*first.shape[:axis], capacity, *first.shape[axis + 1:]))
         found = Resident(self.signature, leaf, program.storage, self.line, self.changed, first,
                          axis, capacity)
         self.held[name] = found
@@ -198,17 +205,47 @@ def initial(leaf: Leaf, value: Any, shape: Sequence[int] | None, capacity: int |
     if leaf.dtype.sort in ("host", "string", "block") or leaf.shape is None:
         raise BindingError(f"{leaf} cannot stay on the device")
     if value is not None:
-        return as_array(leaf, value)
+        array = as_array(leaf, value)
+        if shape is not None and _sizes(leaf, shape) != array.shape:
+            raise BindingError(f"{leaf}: shape={shape!r} is not that of the value, "
+                               f"{list(array.shape)}", hint="give the value alone")
+        return array
     if shape is None:
         unknown = [n for n in leaf.shape if not isinstance(n, int)]
         if len(unknown) > 1 or (unknown and capacity is None):
             raise BindingError(f"the storage of {leaf} has no known shape",
                                hint="resident(name, value) or resident(name, shape=...)")
         shape = [n if isinstance(n, int) else 0 for n in leaf.shape]
-    if len(shape) != len(leaf.shape) or any(
-            isinstance(n, int) and n != given for n, given in zip(leaf.shape, shape, strict=True)):
-        raise BindingError(f"storage of {list(shape)} does not fit {leaf}")
-    return np.zeros(tuple(shape), np_dtype(leaf.dtype))
+    sizes = _sizes(leaf, shape)
+    if len(sizes) != len(leaf.shape) or any(
+            isinstance(n, int) and n != given for n, given in zip(leaf.shape, sizes, strict=True)):
+        raise BindingError(f"storage of {list(sizes)} does not fit {leaf}")
+    _check_room(leaf, sizes)
+    return np.zeros(sizes, np_dtype(leaf.dtype))
+
+
+def _whole(leaf: Leaf, what: str, value: Any) -> int | None:  # noqa: ANN401 - what callers have
+    if value is not None and not hasattr(value, "__index__"):
+        raise BindingError(f"{leaf}: {what}={value!r} is no whole number")
+    return None if value is None else operator.index(value)
+
+
+def _sizes(leaf: Leaf, shape: Any) -> tuple[int, ...]:  # noqa: ANN401 - what callers have
+    """The shape of storage as numbers."""
+    given = tuple(shape) if isinstance(shape, Iterable) else (shape,)
+    if not isinstance(shape, Iterable) or not all(
+            hasattr(n, "__index__") and operator.index(n) >= 0 for n in given):
+        raise BindingError(f"{leaf}: shape={shape!r}, whole numbers from 0 are needed",
+                           hint="shape=(1, 8, 0, 64)")
+    return tuple([operator.index(n) for n in given])
+
+
+def _check_room(leaf: Leaf, shape: Sequence[int]) -> None:
+    """Refuse storage that memory does not suffice for."""
+    size = math.prod(shape) * np_dtype(leaf.dtype).itemsize
+    if size >= SMALL and size > (free := available()):
+        raise BindingError(f"storage of {list(shape)} for {leaf} takes {size / 2**30:.4g} GiB, "
+                           f"{free / 2**30:.4g} are available", hint="a smaller capacity or shape")
 
 
 def chosen(leaf: Leaf, first: Array, axis: int | None, capacity: int | None) -> int | None:
