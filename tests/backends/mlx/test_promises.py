@@ -10,14 +10,19 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+import treadle
 from tests.backends.mlx.running import executable, normal
+from tests.onnx.build import F32, model, node
 from tests.runtime.surface import names
-from treadle.backends.mlx import claims
+from treadle.backends.mlx import claims, shared
 from treadle.backends.mlx.lowering import plain
+from treadle.backends.mlx.program import MlxProgram
 from treadle.backends.mlx.traces import KEPT, Trace, Traces
 from treadle.config import MLX_MODES
 from treadle.errors import RunError
 from treadle.ops import argmax, cumsum, matmul, sum_
+from treadle.runtime.executable import Executable
+from treadle.runtime.model import Model
 
 
 @pytest.fixture
@@ -79,3 +84,51 @@ def test_remarks_on_sizes_are_bounded() -> None:
         exe(normal(m, 0))
     notes = exe.explain().notes
     assert len(notes) == KEPT and f"'m': {3 * KEPT - 1}" in notes[-1]
+
+
+def weighted() -> Model:
+    """A filter, which MLX reads packed, and a matrix, which it reads as it is."""
+    loaded = treadle.load(model(
+        [node("Conv", ["x", "f"], ["t"]), node("MatMul", ["t", "w"], ["y"])],
+        [("x", F32, ["n", 2, 4, 4])], [("y", F32, None)],
+        weights={"f": normal(3, 2, 2, 2), "w": normal(3, 5, seed=1)}))
+    assert isinstance(loaded, Model)
+    return loaded
+
+
+def forms(exe: Executable) -> set[int]:
+    exe(np.ones((1, 2, 4, 4), np.float32))
+    found = exe._program  # noqa: SLF001 - whose arrays are compared
+    assert isinstance(found, MlxProgram) and found._given is not None  # noqa: SLF001 - the same
+    return {id(x) for part in found._given for x in part}  # noqa: SLF001 - the same
+
+
+def test_programs_share_parameters_on_the_device() -> None:
+    """Those of one model, of a clone, and after `share_params`; not what is replaced later."""
+    loaded = weighted()
+    one, two = (loaded.compile("mlx", mode="lazy", freeze=False) for _ in range(2))
+    other = weighted().compile("mlx", mode="lazy", freeze=False)
+    assert len(forms(one)) == 2
+    assert forms(one) == forms(two) == forms(one.clone()) and forms(one).isdisjoint(forms(other))
+    one.set_param("w", normal(3, 5, seed=2))
+    assert len(forms(one) & forms(two)) == 1
+    other.share_params(one)
+    assert forms(other) == forms(one) != forms(two)
+
+
+def test_parameters_that_did_not_reach_the_device_are_brought_again(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLX gives zeros for what it failed to evaluate."""
+    exe = weighted().compile("mlx", mode="lazy", freeze=False)
+    x = normal(1, 2, 4, 4)
+    want = weighted().compile("reference")(x)["y"]
+
+    def full(*_: object) -> None:
+        raise RunError("MLX failed to evaluate the graph: out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shared, "evaluate", full)
+        for _ in range(2):
+            with pytest.raises(RunError, match="out of memory"):
+                exe(x)
+    np.testing.assert_allclose(exe(x)["y"], want, rtol=1e-5, atol=1e-6)

@@ -20,12 +20,12 @@ from .arrays import HELD, holds, to_mlx, to_numpy
 from .claims import blockers
 from .device import uncompiled, usual_mode
 from .facts import dump, facts
-from .lowering import Fault, Form, Pack, Untraceable
+from .lowering import Fault, Form, Join, Pack, Untraceable
 from .owner import owner
 from .plan import Leaves, Packed, Plans
-from .script import Known, Script, Unscripted, write
+from .shared import Shared, shared
 from .traces import KEPT, Trace, Traces
-from .walk import FAILURES, Frame, Held, Run, evaluate
+from .walk import Frame, Held, Run, evaluate
 
 if TYPE_CHECKING:
     from ..base import Buffer, Call, Grant, State
@@ -56,9 +56,9 @@ class MlxProgram:
         self._plain, self._packs = self.plans.weights()
         self._weights: dict[Value, mx.array] = {}
         self._packed: dict[Packed, Form] = {}
+        self._shares: dict[tuple[tuple[Value, ...], Pack | Join | None], Shared] = {}
         self._given: tuple[list[mx.array], list[Form]] | None = None  # all of them, in order
         self._checked: OrderedDict[tuple[int, ...], dict[Value, Array] | None] = OrderedDict()
-        self.scripts: dict[tuple[int, ...], Script | None] = {}
         self.traces: Traces | None = None
         if mode == "compiled" or (mode == "async" and usual_mode() == "compiled"):
             self._decide()
@@ -109,20 +109,19 @@ class MlxProgram:
         self._weights.pop(value, None)
         for key in [k for k in self._packed if value in k[0]]:
             del self._packed[key]
+        for part in [p for p in self._shares if value in p[0]]:
+            del self._shares[part]
 
     def _prepare(self) -> None:
         """Parameters on the device, evaluated, plain and packed."""
         if self._given is not None:
             return
-        fresh = list[Form]()
         for v in self._plain:
             if v not in self._weights:
-                fresh.append(self._weights.setdefault(v, to_mlx(self._array(v))))
+                self._weights[v] = cast(mx.array, self._share((v,), None))
         for key in self._packs:
             if key not in self._packed:
-                fresh.append(self._packed.setdefault(key, self._pack(key)))
-        if fresh:
-            evaluate(fresh)
+                self._packed[key] = self._share(*key)
         self._given = ([self._weights[v] for v in self._plain],
                        [self._packed[k] for k in self._packs])
 
@@ -130,17 +129,15 @@ class MlxProgram:
         held = self._host.get(v)
         return cast(Array, array_value(v) if held is None else held)
 
-    def _pack(self, key: Packed) -> Form:
-        values, pack = key
-        if callable(pack):
-            return cast(Pack, pack)(to_mlx(self._array(values[0])))
-        return pack.join([self._array(v) for v in values])
+    def _share(self, values: tuple[Value, ...], pack: Pack | Join | None) -> Form:
+        made = self._shares[values, pack] = shared([self._array(v) for v in values], pack)
+        return made.form
 
     def clone(self) -> MlxProgram:
         """A program that shares traces and parameters until one of them is set."""
         other = copy.copy(self)
         other._host, other._weights = dict(self._host), dict(self._weights)
-        other._packed = dict(self._packed)
+        other._packed, other._shares = dict(self._packed), dict(self._shares)
         return other
 
     def with_states(self, states: Sequence[State]) -> tuple[MlxProgram, Sequence[Grant]]:
@@ -191,7 +188,7 @@ class MlxProgram:
             self.plans.check_room(binding)
             self._checked[key] = None
             if len(self._checked) > KEPT:
-                self.scripts.pop(self._checked.popitem(last=False)[0], None)
+                self._checked.popitem(last=False)
         if self.traces is not None and watch is None and self.traces.may(key):
             device = [x if isinstance(x, mx.array) else to_mlx(x) for x in inputs]
             try:
@@ -200,31 +197,7 @@ class MlxProgram:
                 self.traces.give_up(key)
                 self.notes = [*self.notes[-KEPT + 1:],
                               f"mlx: sizes {dict(binding)} run in the mode lazy: {e}"]
-        if watch is None and (script := self._script(key, binding)) is not None:
-            return self._scripted(script, inputs, binding)
         return self._walk(inputs, binding, watch)
-
-    def _script(self, key: tuple[int, ...], binding: Binding) -> Script | None:
-        """The script for a binding, written when its second run begins."""
-        if (made := self._checked[key]) is not None and key not in self.scripts:
-            try:
-                self.scripts[key] = write(Known(self.graph, self.plans, self.leaves, self._plain,
-                                                self._packs, made, binding, self.mode == "eager"))
-            except (Unscripted, *FAILURES):  # the walk says what is wrong, if anything is
-                self.scripts[key] = None
-        return self.scripts.get(key)
-
-    def _scripted(self, script: Script, inputs: Sequence[Buffer], binding: Binding) -> Pending:
-        """A run by script; what fails is run again step by step, which says where."""
-        assert self._given is not None
-        device = [x if isinstance(x, mx.array) else to_mlx(x) for x in inputs]
-        try:
-            return Pending(*script(device, *self._given))
-        except FAILURES as e:
-            pending = self._walk(inputs, binding, None)
-            self.scripts[self._key(binding)] = None
-            self.notes.append(f"mlx: sizes {dict(binding)} run step by step: {e}")
-            return pending
 
     def _walk(self, inputs: Sequence[Buffer], binding: Binding, watch: Watch | None) -> Pending:
         run = Run(self.plans, self.leaves, self._packed, watch=watch,
