@@ -14,9 +14,11 @@ import treadle
 from tests.onnx import build
 from tests.onnx.ort import Run, check
 from tests.oracles import state_space as oracle
+from treadle import ops
 from treadle.errors import RunError, UnsupportedError
 
 RNG = np.random.default_rng(3)
+DEVICES = [name for name, what in treadle.devices().items() if not what.startswith("not ")]
 
 
 def f32(*shape: int) -> np.ndarray:
@@ -170,11 +172,29 @@ def scatters(cache: np.ndarray, update: np.ndarray, n: int, mode: str) -> Any:  
                   {"at": onnx.TensorProto.INT64}).compile()
 
 
-def test_positions_of_a_linear_cache_are_checked_by_the_run() -> None:
-    cache, update = f32(2, 1, 4, 2), f32(2, 1, 2, 2)
-    exe = scatters(cache, update, 2, "linear")
-    with pytest.raises(RunError, match="3"):
-        exe(cache=cache, update=update, at=np.array([0, 3]))
+@pytest.mark.parametrize(("rows", "width", "at"), [
+    (2, 2, [0, 3]), (2, 2, [-1, 0]), (0, 2, [4, 5]), (1, 0, [9, 0]), (2, 2, [2**63 - 1, 0])])
+def test_positions_of_a_linear_cache_are_checked_by_the_run(rows: int, width: int, at: list[int]
+                                                            ) -> None:
+    """Also where no element is written, as ONNX Runtime does."""
+    given = {"cache": f32(2, 1, 4, width), "update": f32(2, 1, rows, width), "at": np.array(at)}
+    shapes = {"cache": (2, 1, 4, width), "update": (2, 1, "rows", width), "at": (2,)}
+    model = loaded("TensorScatter", shapes, {}, 1, "", {"at": onnx.TensorProto.INT64})
+    wrong = next(str(x) for x in at if not 0 <= x <= 4 - rows)
+    for device in DEVICES:
+        with pytest.raises(RunError, match=wrong):
+            model.compile(device)(given)
+
+
+def test_positions_beyond_signed_numbers() -> None:
+    cache, update, at = f32(1, 5, 2), f32(1, 2, 2), np.array([2**64 - 1], np.uint64)
+    model = treadle.trace(lambda c, u, at: ops.kv_append(c, u, at, mode="circular"),
+                          "f32[1,5,2]", "f32[1,2,2]", "u64[1]")
+    want = cache.copy()
+    want[0, [0, 1]] = update[0]  # 2^64 - 1 is a multiple of 5
+    for device in DEVICES:
+        got, = model.compile(device).run([cache, update, at]).values()
+        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("at", [2**63 - 1, -2**63, -1])

@@ -1388,7 +1388,7 @@ def mamba2_scan(
 
     x[N,T,H,P], dt[N,T,H], a[H] (negative to forget), b and c [N,T,G,n] with G a divisor of H:
     head i reads group i // (H / G). The state is [N,H,n,P] (Mamba-2, 2405.21060). It is
-    `linear_attention` by the rule gated, with the decay in f32.
+    `linear_attention` by the rule gated, computed in f32 (f64 for f64 x) throughout.
     """
 
 

@@ -15,10 +15,12 @@ from ..ir.dims import Size
 from ..ir.graph import Value
 from ..ir.types import I64, Shape, TensorType, axis_of
 from .arithmetic import mod
-from .extents import surely_differ, surely_exceeds, with_axis, zeros
+from .extents import surely_differ, surely_exceeds, zeros
 from .gather import gather, take_along
 from .generate import iota
 from .movement import concat, narrow, reshape, unsqueeze
+from .state_rules import refuse
+from .state_rules_beside import CacheUpdate
 
 ORACLE = "tests.oracles.attention"
 
@@ -131,17 +133,7 @@ def axial_rope(x: Value, cos: Value, sin: Value, rows: Value, columns: Value, *,
 
 def _append_types(cache: TensorType, update: TensorType, at: TensorType, *, axis: int,
                   mode: str) -> TensorType:
-    if (i := axis_of(axis, cache.rank)) == 0:
-        raise OperatorError("axis 0 is the batch", hint="append along another axis")
-    if cache.dtype is not update.dtype:
-        raise OperatorError(f"the cache is {cache.dtype}, the update {update.dtype}")
-    if update.rank != cache.rank or with_axis(update.shape, i, 0) != with_axis(cache.shape, i, 0):
-        raise OperatorError(f"the update {update} differs from the cache {cache} off axis {axis}")
-    if at.dtype.sort not in ("int", "uint") or at.shape != cache.shape[:1]:
-        raise OperatorError(f"at is {at}, integers [{cache.shape[0]}] were expected")
-    if surely_exceeds(update.shape[i], cache.shape[i]):
-        raise OperatorError(f"{update.shape[i]} entries do not fit {cache.shape[i]}",
-                            hint="append at most the capacity at a time")
+    refuse(CacheUpdate(cache, update, at, axis, mode))
     return cache
 
 

@@ -3,19 +3,20 @@
 A request holds the types of the operands, under the names that ONNX gives them, and the
 attributes. A rule gives an empty string or one sentence that names the input, what it is and what
 is needed. `problem(request)` is the first such sentence; operators, importers and whoever has to
-decide whether a node can be taken ask the same function.
+decide whether a node can be taken ask the same function. Symbols that may be equal are no problem
+yet; an operator, which has to know, refuses them by the same rules until they are one symbol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from ..errors import OperatorError
 from ..ir.dims import Size
 from ..ir.types import TensorType, count, shape_text
-from .extents import surely_differ, surely_exceeds
+from .extents import surely_differ
 
 MOST_STATES = 8
 """The longest window of states."""
@@ -24,6 +25,36 @@ FARTHEST = 2**31
 ACTIVATIONS = ("none", "silu", "swish")
 GATED, DELTA = ("gated", "gated_delta"), ("delta", "gated_delta")
 UPDATES = ("linear", "gated", "delta", "gated_delta")
+Differ: TypeAlias = Callable[[Size, Size], bool]
+"""Whether two sizes that must be equal are not, as far as one wants to know."""
+
+
+class Request(Protocol):
+    """What an operator is asked to do."""
+
+    def faults(self, differ: Differ) -> Iterator[str]:
+        """What each rule says, in order; a rule may count on those before it."""
+        ...
+
+
+def problem(request: Request, differ: Differ = surely_differ) -> str:
+    """The first sentence about a request that cannot be run, or an empty string."""
+    return next(filter(None, request.faults(differ)), "")
+
+
+def refuse(request: Request) -> None:
+    """Raise OperatorError with the sentence, if there is one; equal sizes must be one symbol."""
+    if why := problem(request):
+        raise OperatorError(why)
+    last: tuple[Size, ...] = ()
+
+    def unequal(a: Size, b: Size) -> bool:
+        nonlocal last
+        last = last if a == b else (a, b)
+        return a != b
+
+    if why := problem(request, unequal):
+        raise OperatorError(why, hint="give equal sizes one symbol, or numbers", sizes=last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +82,10 @@ class LinearAttention:
         return {"query": self.query, "key": self.key, "value": self.value, "decay": self.decay,
                 "beta": self.beta}
 
+    def faults(self, differ: Differ) -> Iterator[str]:
+        """What each rule says."""
+        return (rule(self, differ) for rule in LINEAR_ATTENTION)
+
 
 @dataclass(frozen=True, slots=True)
 class CausalConv:
@@ -71,12 +106,16 @@ class CausalConv:
         k = self.weight.shape[2]
         return (k - 1) * self.dilation if isinstance(k, int) else 0
 
+    def faults(self, differ: Differ) -> Iterator[str]:
+        """What each rule says."""
+        return (rule(self, differ) for rule in CAUSAL_CONV)
 
-Rule: TypeAlias = "Callable[[LinearAttention], str]"
-ConvRule: TypeAlias = "Callable[[CausalConv], str]"
+
+Rule: TypeAlias = "Callable[[LinearAttention, Differ], str]"
+ConvRule: TypeAlias = "Callable[[CausalConv, Differ], str]"
 
 
-def _floats(named: Mapping[str, TensorType | None]) -> str:
+def floats(named: Mapping[str, TensorType | None]) -> str:
     """One floating dtype of at least 16 bits for all operands."""
     first, kind = next(iter(named.items()))
     assert kind is not None
@@ -88,10 +127,9 @@ def _floats(named: Mapping[str, TensorType | None]) -> str:
     return ""
 
 
-def _shaped(name: str, t: TensorType | None, *wanted: Sequence[Size]) -> str:
-    """The operand has one of these shapes, as far as sizes are known."""
-    if t is None or any(t.rank == len(w) and not any(map(surely_differ, t.shape, w))
-                        for w in wanted):
+def shaped(differ: Differ, name: str, t: TensorType | None, *wanted: Sequence[Size]) -> str:
+    """The operand has one of these shapes, as far as `differ` tells sizes apart."""
+    if t is None or any(t.rank == len(w) and not any(map(differ, t.shape, w)) for w in wanted):
         return ""
     shapes = " or ".join(shape_text(tuple(w)) for w in wanted)
     return f"{name} is {t}; {shapes} is needed"
@@ -106,12 +144,12 @@ def _window(window: int) -> str:
 # Linear attention
 
 
-def _update(r: LinearAttention) -> str:
+def _update(r: LinearAttention, _: Differ) -> str:
     return "" if r.rule in UPDATES else (
         f"update_rule is {r.rule!r}; one of {', '.join(UPDATES)} is needed")
 
 
-def _heads(r: LinearAttention) -> str:
+def _heads(r: LinearAttention, _: Differ) -> str:
     q, kv = r.q_heads, r.kv_heads
     if q < 1 or kv < 1:
         return f"there are {q} query and {kv} key/value heads; at least one of each is needed"
@@ -123,14 +161,14 @@ def _heads(r: LinearAttention) -> str:
     return ""
 
 
-def _ranks(r: LinearAttention) -> str:
+def _ranks(r: LinearAttention, _: Differ) -> str:
     for name, t in r.operands.items():
         if t is not None and t.rank != 3:
             return f"{name} is {t}; rank 3, [N,T,heads * size], is needed"
     return ""
 
 
-def _widths(r: LinearAttention) -> str:
+def _widths(r: LinearAttention, _: Differ) -> str:
     for name, t, heads in (("query", r.query, r.q_heads), ("key", r.key, 0),
                            ("value", r.value, r.kv_heads)):
         width = t.shape[2]
@@ -146,7 +184,7 @@ def key_width(r: LinearAttention) -> int:
     return int(r.query.shape[2]) // r.q_heads  # type: ignore[arg-type]
 
 
-def _key_heads(r: LinearAttention) -> str:
+def _key_heads(r: LinearAttention, _: Differ) -> str:
     width, dk = r.key.shape[2], key_width(r)
     assert isinstance(width, int)
     if r.standard and width != dk * r.kv_heads:
@@ -157,14 +195,14 @@ def _key_heads(r: LinearAttention) -> str:
     return ""
 
 
-def _time(r: LinearAttention) -> str:
+def _time(r: LinearAttention, differ: Differ) -> str:
     for name, t in r.operands.items():
-        if t is not None and any(map(surely_differ, t.shape[:2], r.query.shape[:2])):
+        if t is not None and any(map(differ, t.shape[:2], r.query.shape[:2])):
             return f"{name} is {t} and query is {r.query}; batch and time must be the same"
     return ""
 
 
-def _gates(r: LinearAttention) -> str:
+def _gates(r: LinearAttention, _: Differ) -> str:
     for name, t, rules in (("decay", r.decay, GATED), ("beta", r.beta, DELTA)):
         if (r.rule in rules) != (t is not None):
             return (f"update_rule {r.rule!r} {'needs' if r.rule in rules else 'takes no'} "
@@ -172,45 +210,44 @@ def _gates(r: LinearAttention) -> str:
     return ""
 
 
-def _gate_shapes(r: LinearAttention) -> str:
+def _gate_shapes(r: LinearAttention, differ: Differ) -> str:
     n, t = r.query.shape[:2]
     h, dk = r.kv_heads, key_width(r)
-    return (_shaped("decay", r.decay, (n, t, h), (n, t, h * dk))
-            or _shaped("beta", r.beta, (n, t, h), (n, t, 1)))
+    return (shaped(differ, "decay", r.decay, (n, t, h), (n, t, h * dk))
+            or shaped(differ, "beta", r.beta, (n, t, h), (n, t, 1)))
 
 
-def _past(r: LinearAttention) -> str:
+def _past(r: LinearAttention, differ: Differ) -> str:
     if r.past_state is None:
         return ""
     lead = (r.window,) if r.window else ()
     dv = int(r.value.shape[2]) // r.kv_heads  # type: ignore[arg-type]
     if r.past_state.dtype.sort != "float" or r.past_state.dtype.bits < 16:
         return f"past_state is {r.past_state.dtype}; f16, bf16, f32 or f64 is needed"
-    return _shaped("past_state", r.past_state,
-                   (*lead, r.query.shape[0], r.kv_heads, key_width(r), dv))
+    return shaped(differ, "past_state", r.past_state,
+                  (*lead, r.query.shape[0], r.kv_heads, key_width(r), dv))
 
 
-def _contrib_window(r: LinearAttention) -> str:
+def _contrib_window(r: LinearAttention, _: Differ) -> str:
     if r.standard and r.window:
         return "ai.onnx has no state_window"
     return _window(r.window)
 
 
 LINEAR_ATTENTION: tuple[Rule, ...] = (
-    _update, _contrib_window, _heads, _ranks, lambda r: _floats(r.operands), _widths, _key_heads,
+    _update, _contrib_window, _heads, _ranks, lambda r, _: floats(r.operands), _widths, _key_heads,
     _time, _gates, _gate_shapes, _past)
-"""In order: a rule may count on those before it."""
 
 
 # Causal convolution
 
 
-def _activation(r: CausalConv) -> str:
+def _activation(r: CausalConv, _: Differ) -> str:
     return "" if r.activation in ACTIVATIONS else (
         f"activation is {r.activation!r}; one of {', '.join(ACTIVATIONS)} is needed")
 
 
-def _conv_ranks(r: CausalConv) -> str:
+def _conv_ranks(r: CausalConv, _: Differ) -> str:
     if r.weight.rank != 3 or r.weight.shape[1] != 1:
         return f"weight is {r.weight}; [channels,1,kernel] is needed"
     if not all(isinstance(d, int) and d > 0 for d in r.weight.shape):
@@ -221,14 +258,14 @@ def _conv_ranks(r: CausalConv) -> str:
     return ""
 
 
-def _channels(r: CausalConv) -> str:
+def _channels(r: CausalConv, differ: Differ) -> str:
     channels = count(r.input.shape[2:]) if r.channels_last else r.input.shape[1]
-    if surely_differ(channels, r.weight.shape[0]):
+    if differ(channels, r.weight.shape[0]):
         return f"input is {r.input} and weight is {r.weight}; the channels must be the same"
     return ""
 
 
-def _dilation(r: CausalConv) -> str:
+def _dilation(r: CausalConv, _: Differ) -> str:
     if r.dilation < 1 or r.dilation >= FARTHEST:
         return f"dilation is {r.dilation}; a positive 32-bit number is needed"
     if r.state_length >= FARTHEST - 1:
@@ -244,129 +281,13 @@ def state_shape(r: CausalConv) -> tuple[Size, ...]:
             else (n, rest[0], r.state_length))
 
 
-def _conv_past(r: CausalConv) -> str:
+def _conv_past(r: CausalConv, differ: Differ) -> str:
     lead = (r.window,) if r.window else ()
-    return _shaped("past_state", r.past_state, (*lead, *state_shape(r)))
+    return shaped(differ, "past_state", r.past_state, (*lead, *state_shape(r)))
 
 
 CAUSAL_CONV: tuple[ConvRule, ...] = (
-    _activation, lambda r: _window(r.window), _conv_ranks,
-    lambda r: _floats({"input": r.input, "weight": r.weight, "bias": r.bias,
-                       "past_state": r.past_state}),
-    _channels, _dilation, lambda r: _shaped("bias", r.bias, (r.weight.shape[0],)), _conv_past)
-
-
-# Gates and caches
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionGate:
-    """a[N,T,H], dt_bias[H], decay_scale[H], b[N,T,H]."""
-
-    a: TensorType
-    dt_bias: TensorType
-    decay_scale: TensorType
-    b: TensorType | None
-
-
-def _gate_problem(r: AttentionGate) -> str:
-    if r.a.rank != 3:
-        return f"a is {r.a}; [N,T,heads] is needed"
-    for name, t in (("dt_bias", r.dt_bias), ("decay_scale", r.decay_scale)):
-        if t.dtype.name not in ("f32", "f64"):
-            return f"{name} is {t.dtype}; f32 is needed"
-    heads = (r.a.shape[2],)
-    return (_floats({"a": r.a, "b": r.b}) or _shaped("dt_bias", r.dt_bias, heads)
-            or _shaped("decay_scale", r.decay_scale, heads) or _shaped("b", r.b, r.a.shape))
-
-
-@dataclass(frozen=True, slots=True)
-class GatedAdd:
-    """X[..,C], Y[..,C], gate[..,1]."""
-
-    x: TensorType
-    y: TensorType
-    gate: TensorType
-
-
-def _add_problem(r: GatedAdd) -> str:
-    if r.x.rank < 1:
-        return f"X is {r.x}; [..,C] is needed"
-    return (_floats({"X": r.x, "Y": r.y, "gate": r.gate}) or _shaped("Y", r.y, r.x.shape)
-            or _shaped("gate", r.gate, (*r.x.shape[:-1], 1)))
-
-
-@dataclass(frozen=True, slots=True)
-class GatedNorm:
-    """X[..,groups * C], scale[C], gate like X."""
-
-    x: TensorType
-    scale: TensorType
-    gate: TensorType
-    activation: str
-
-
-def _norm_problem(r: GatedNorm) -> str:
-    if r.activation not in ("silu", "swish", "sigmoid"):
-        return f"activation is {r.activation!r}; one of silu, swish, sigmoid is needed"
-    if r.x.rank < 1 or r.scale.rank != 1:
-        return f"X is {r.x} and scale is {r.scale}; [..,groups * C] and [C] are needed"
-    c, width = r.scale.shape[0], r.x.shape[-1]
-    if isinstance(c, int) and isinstance(width, int) and (c < 1 or width % c):
-        return f"X is {r.x}; its last axis must be a multiple of the {c} entries of scale"
-    return (_floats({"X": r.x, "scale": r.scale, "gate": r.gate})
-            or _shaped("gate", r.gate, r.x.shape))
-
-
-@dataclass(frozen=True, slots=True)
-class CacheUpdate:
-    """past_cache[N,..,C,..], update[N,..,T,..], write_indices[N]."""
-
-    past_cache: TensorType
-    update: TensorType
-    write_indices: TensorType | None
-    axis: int = -2
-    mode: str = "linear"
-
-
-def _cache_problem(r: CacheUpdate) -> str:
-    cache, rank = r.past_cache, r.past_cache.rank
-    if r.mode not in ("linear", "circular"):
-        return f"mode is {r.mode!r}; linear or circular is needed"
-    if not -rank <= r.axis < rank or r.axis % rank == 0:
-        return f"axis is {r.axis}; an axis of {cache} behind the batch is needed"
-    if r.update.dtype is not cache.dtype:
-        return f"update is {r.update.dtype} and past_cache is {cache.dtype}; they must be the same"
-    i = r.axis % rank
-    want = (*cache.shape[:i], r.update.shape[i] if r.update.rank == rank else 1,
-            *cache.shape[i + 1:])
-    if wrong := _shaped("update", r.update, want):
-        return wrong
-    if surely_exceeds(r.update.shape[i], cache.shape[i]):
-        return f"update is {r.update}; at most {cache.shape[i]} entries fit on axis {r.axis}"
-    if r.write_indices is not None and r.write_indices.dtype.name != "i64":
-        return f"write_indices is {r.write_indices}; i64[{cache.shape[0]}] is needed"
-    return _shaped("write_indices", r.write_indices, (cache.shape[0],))
-
-
-Request: TypeAlias = (
-    "LinearAttention | CausalConv | AttentionGate | GatedAdd | GatedNorm | CacheUpdate")
-
-
-def problem(request: Request) -> str:
-    """The first sentence about a request that cannot be run, or an empty string."""
-    if isinstance(request, LinearAttention):
-        return next((s for rule in LINEAR_ATTENTION if (s := rule(request))), "")
-    if isinstance(request, CausalConv):
-        return next((s for rule in CAUSAL_CONV if (s := rule(request))), "")
-    if isinstance(request, AttentionGate):
-        return _gate_problem(request)
-    if isinstance(request, GatedAdd):
-        return _add_problem(request)
-    return _norm_problem(request) if isinstance(request, GatedNorm) else _cache_problem(request)
-
-
-def refuse(request: Request) -> None:
-    """Raise OperatorError with the sentence, if there is one."""
-    if why := problem(request):
-        raise OperatorError(why)
+    _activation, lambda r, _: _window(r.window), _conv_ranks,
+    lambda r, _: floats({"input": r.input, "weight": r.weight, "bias": r.bias,
+                         "past_state": r.past_state}),
+    _channels, _dilation, lambda r, d: shaped(d, "bias", r.bias, (r.weight.shape[0],)), _conv_past)

@@ -16,16 +16,15 @@ from typing import Literal
 from ..declare.kinds import composite
 from ..declare.opdef import cast_value, wide
 from ..declare.schema import sample
-from ..errors import OperatorError
 from ..ir.graph import Value
 from ..ir.types import DType, TensorType
 from .contract import matmul
 from .control import scan
-from .extents import surely_differ
 from .leaves import full
 from .mathfn import exp
 from .movement import concat, expand, narrow, reshape, unsqueeze
 from .state_rules import LinearAttention, key_width, refuse
+from .state_rules_beside import GatedDeltaNet, Mamba2Scan
 
 ORACLE = "tests.oracles.state_space:"
 QKV = ("f32[2,5,12]", "f32[2,5,6]", "f32[2,5,8]")
@@ -145,10 +144,8 @@ def linear_attention(query: Value, key: Value, value: Value, *, past: Value | No
     return cast_value(y, query.dtype), _present(out[0], out[1:-1], dtype)
 
 
-def _square(name: str, x: Value, like: Value) -> Value:
-    """[N,T,H,D] with heads packed, as long as it fits q."""
-    if x.type.rank != 4 or any(map(surely_differ, x.shape[:3], like.shape[:3])):
-        raise OperatorError(f"{name} is {x.type} and q is {like.type}; [N,T,H,D] is needed")
+def _packed(x: Value) -> Value:
+    """[N,T,H,D] as [N,T,H*D]."""
     return reshape(x, shape=(*x.shape[:2], x.shape[2] * x.shape[3]))
 
 
@@ -165,12 +162,10 @@ def gated_delta_net(q: Value, k: Value, v: Value, g: Value, beta: Value, *,
     q and k [N,T,H,dk], v[N,T,H,dv], g and beta [N,T,H], state[N,H,dk,dv], y[N,T,H,dv]
     (2412.06464).
     """
-    heads = q.shape[2] if q.type.rank == 4 else None
-    if not isinstance(heads, int):
-        raise OperatorError(f"q is {q.type}; [N,T,H,dk] with a known H is needed")
-    parts = [_square(name, x, q) for name, x in (("q", q), ("k", k), ("v", v))]
-    y, last = linear_attention(*parts, past=state, decay=g, beta=beta, rule="gated_delta",
-                               q_heads=heads, kv_heads=heads, scale=scale)
+    refuse(GatedDeltaNet(q.type, k.type, v.type, g.type, beta.type, type_or_none(state)))
+    assert isinstance(heads := q.shape[2], int)
+    y, last = linear_attention(_packed(q), _packed(k), _packed(v), past=state, decay=g, beta=beta,
+                               rule="gated_delta", q_heads=heads, kv_heads=heads, scale=scale)
     return reshape(y, shape=v.shape), last
 
 
@@ -186,22 +181,14 @@ def mamba2_scan(x: Value, dt: Value, a: Value, b: Value, c: Value, *,
 
     x[N,T,H,P], dt[N,T,H], a[H] (negative to forget), b and c [N,T,G,n] with G a divisor of H:
     head i reads group i // (H / G). The state is [N,H,n,P] (Mamba-2, 2405.21060). It is
-    `linear_attention` by the rule gated, with the decay in f32.
+    `linear_attention` by the rule gated, computed in f32 (f64 for f64 x) throughout.
     """
-    sizes = [*x.shape[2:], *b.shape[2:]]
-    if [t.type.rank for t in (x, dt, a, b, c)] != [4, 3, 1, 4, 4] or b.type != c.type or not all(
-            isinstance(s, int) for s in sizes):
-        raise OperatorError(f"x is {x.type}, dt {dt.type}, a {a.type}, b {b.type}, c {c.type}",
-                            hint="x[N,T,H,P], dt[N,T,H], a[H], b and c [N,T,G,n], of known H, P, "
-                                 "G and n")
-    n, t, heads, _ = x.shape
-    if dt.shape[2] != heads or a.shape != (heads,):
-        raise OperatorError(f"dt is {dt.type} and a is {a.type} for {heads} heads")
-    step = wide(dt)
+    refuse(Mamba2Scan(x.type, dt.type, a.type, b.type, c.type, type_or_none(state)))
+    dtype = wide(x).dtype
+    step, rate, keys, queries = (cast_value(z, dtype) for z in (dt, a, b, c))
     values = wide(x) * unsqueeze(step, axes=(3,))
-    q, k, v = (reshape(z, shape=(n, t, z.shape[2] * z.shape[3]))
-               for z in (wide(c), wide(b), values))
-    assert isinstance(heads, int) and isinstance(groups := b.shape[2], int)
-    y, last = linear_attention(q, k, v, past=state, decay=step * wide(a), rule="gated",
+    assert isinstance(heads := x.shape[2], int) and isinstance(groups := b.shape[2], int)
+    y, last = linear_attention(_packed(queries), _packed(keys), _packed(values), past=state,
+                               decay=step * rate, rule="gated",
                                q_heads=groups, kv_heads=heads, scale=1.0)
     return cast_value(reshape(y, shape=x.shape), x.dtype), last

@@ -12,7 +12,8 @@ from .activations import sigmoid, silu, softplus
 from .mathfn import rsqrt
 from .movement import reshape
 from .reduce import mean
-from .state_rules import AttentionGate, GatedAdd, GatedNorm, refuse
+from .state_rules import refuse
+from .state_rules_beside import AttentionGate, GatedAdd, GatedNorm
 
 ORACLE = "tests.oracles.state_space:"
 

@@ -7,32 +7,16 @@ from collections.abc import Callable
 from ..declare.kinds import composite
 from ..declare.opdef import cast_value, wide
 from ..declare.schema import sample
-from ..errors import OperatorError
 from ..ir.graph import Value
 from .control import scan
-from .extents import surely_differ
 from .leaves import full
 from .mathfn import exp
 from .movement import unsqueeze
 from .reduce import sum_
+from .state_rules import refuse
+from .state_rules_beside import SelectiveScan
 
 ORACLE = "tests.oracles.state_space:selective_scan"
-
-
-def _check(x: Value, dt: Value, a: Value, b: Value, c: Value, state: Value | None) -> None:
-    hint = "x and dt [N,T,C], a[C,n], b and c [N,T,n], state[N,C,n]"
-    if [v.type.rank for v in (x, dt, a, b, c)] != [3, 3, 2, 3, 3]:
-        raise OperatorError(f"x is {x.type}, dt {dt.type}, a {a.type}, b {b.type}, c {c.type}",
-                            hint=hint)
-    rows = (*x.shape[:2], a.shape[1])
-    wanted = {"dt": (dt, x.shape), "a": (a, (x.shape[2], a.shape[1])), "b": (b, rows),
-              "c": (c, rows), "state": (state, (x.shape[0], *a.shape))}
-    for name, (v, shape) in wanted.items():
-        if v is not None and (v.dtype.sort != "float" or v.type.rank != len(shape) or any(
-                map(surely_differ, v.shape, shape))):
-            raise OperatorError(f"{name} is {v.type} and x is {x.type}", hint=hint)
-    if x.dtype.sort != "float":
-        raise OperatorError(f"x is {x.type}; floats are needed")
 
 
 def _token(a: Value) -> Callable[[Value, Value, Value, Value, Value], tuple[Value, Value]]:
@@ -62,11 +46,12 @@ def selective_scan(x: Value, dt: Value, a: Value, b: Value, c: Value, *,
     carried in f32 (f64 for f64 x) and rounded once to its own dtype, f32 or f64 without one
     (Mamba, 2312.00752).
     """
-    _check(x, dt, a, b, c, state)
-    xs = [wide(v) for v in (x, dt, b, c)]
-    dtype = xs[0].dtype
+    refuse(SelectiveScan(x.type, dt.type, a.type, b.type, c.type,
+                         None if state is None else state.type))
+    dtype = wide(x).dtype
+    xs = [cast_value(v, dtype) for v in (x, dt, b, c)]
     first = full(value=0.0, shape=(x.shape[0], *a.shape), dtype=dtype) if state is None else (
         cast_value(state, dtype))
-    last, y = scan([first, *xs], body=_token(wide(a)), carried=1, axes=(1,) * 4,
+    last, y = scan([first, *xs], body=_token(cast_value(a, dtype)), carried=1, axes=(1,) * 4,
                    out_axes=(1,))
     return cast_value(y, x.dtype), last if state is None else cast_value(last, state.dtype)

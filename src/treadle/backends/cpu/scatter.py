@@ -7,6 +7,7 @@ indices runs in sequence, the axes that cannot collide run in parallel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 from ...declare import m
@@ -123,12 +124,13 @@ def kv_append(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Low
     axes = [draft.axis(f"i{d}", n) for d, n in enumerate(update.shape)]
     space = Space(draft, axes, [Operand(buffers[0], update.strides), Operand(
         buffers[1], (first.strides[0],) + (0,) * (rank - 1))])
-    begin = cast_to(space.load(1), I64)
-    n, entries = draft.number(size), draft.number(length)
-    bad = m.or_(begin < 0, begin > n - entries) if linear else entries > n
-    checks = [Check(bad, INDEX_RANGE, begin)]
-    at = begin if linear else make("mod", begin, n)
-    at = at + draft.at(axes[axis])
+    first_at, n = space.load(1), draft.number(size)
+    begin = cast_to(first_at, I64)
+    checks = [_fits(begin, n, draft.number(length), linear)]
+    if not linear:
+        begin = make("mod", begin, n) if first_at.dtype.name != "u64" else cast_to(
+            make("mod", first_at, cast_to(n, first_at.dtype)), I64)
+    at = begin + draft.at(axes[axis])
     if not linear:
         at = m.where(at >= n, at - n, at)
     terms = [(a, draft.extent(s)) for d, (a, s) in enumerate(zip(axes, y.strides, strict=True))
@@ -142,8 +144,29 @@ def kv_append(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Low
         return (f"entries from {value} on: {evaluate(length, binding)} do not fit "
                 f"{evaluate(size, binding)}")
 
-    return [carry(cache, y), loop_kernel(draft, kernel, [update, first, y], [y],
-                                         count(update.shape), fault)]
+    written = count(update.shape)
+    write = loop_kernel(draft, kernel, [update, first, y], [y], written, fault)
+    return [carry(cache, y), *_checked_alone(first, (size, length), linear, written, fault), write]
+
+
+def _fits(begin: Scalar, n: Scalar, entries: Scalar, linear: bool) -> Check:
+    bad = m.or_(begin < 0, begin > n - entries) if linear else entries > n
+    return Check(bad, INDEX_RANGE, begin)
+
+
+def _checked_alone(first: View, sizes: tuple[Size, Size], linear: bool, written: Size,
+                   fault: Callable[[int, Binding], str]) -> list[Lowered]:
+    """The checks of positions at which, if no element is written, nothing else looks."""
+    if isinstance(written, int) and written > 0:
+        return []
+    draft = Draft()
+    axis = draft.axis("i0", first.shape[0])
+    space = Space(draft, [axis], [Operand(draft.buffer(first.base.dtype), first.strides)])
+    n, entries = map(draft.number, sizes)
+    kernel = draft.kernel(*nest([("lanes", axis)], (
+        _fits(cast_to(space.load(0), I64), n, entries, linear),)))
+    made = loop_kernel(draft, kernel, [first], [], first.shape[0], fault)
+    return [replace(made, chunks=lambda b: 0 if evaluate(written, b) else 1)]
 
 
 LOWERINGS: dict[str, Lowering] = {

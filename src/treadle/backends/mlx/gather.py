@@ -172,6 +172,8 @@ def kv_append(call: Call, cache: mx.array, update: mx.array, at: mx.array, *, ax
     size, count = cache.shape[axis], update.shape[axis]
     if count > size:
         raise OperatorError(f"{count} entries do not fit {size}")
+    if mode == "circular" and at.dtype == mx.uint64 and size:
+        at = mx.remainder(at, number(size, mx.uint64))
     first, n = at.astype(mx.int64), number(size, mx.int64)
     if mode == "linear":
         last = number(size - count, mx.int64)

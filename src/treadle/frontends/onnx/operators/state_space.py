@@ -18,15 +18,12 @@ from ....ops.positions import kv_append
 from ....ops.state_rules import (
     DELTA,
     GATED,
-    AttentionGate,
-    CacheUpdate,
     CausalConv,
-    GatedAdd,
-    GatedNorm,
     LinearAttention,
     Request,
     problem,
 )
+from ....ops.state_rules_beside import AttentionGate, CacheUpdate, GatedAdd, GatedNorm
 from ....ops.state_space import linear_attention
 from ....ops.state_space_conv import causal_conv_with_state
 from ....ops.state_space_gates import gated_add, gated_rms_norm, linear_attention_gate
@@ -48,7 +45,8 @@ def _admit(op: str, request: Request) -> None:
 def tensor_scatter(ctx: Context, cache: Value, update: Value, at: Value | None, *,
                    axis: int = -2, mode: str = "linear") -> Value:
     """A cache with an update written at each batch entry's own position, 0 without one."""
-    _admit("TensorScatter", CacheUpdate(cache.type, update.type, _type(at), axis, mode))
+    _admit("TensorScatter", CacheUpdate(
+        cache.type, update.type, _type(at), axis, mode, standard=True))
     if at is None:
         at = expand(full_value(0, I64), shape=cache.shape[:1])
     return kv_append(cache, update, at, axis=axis,
