@@ -11,7 +11,7 @@ import pytest
 from tests import source
 
 LAYERS = (
-    ("errors", "files"),
+    ("errors", "files", "records"),
     ("config",),
     ("ir",),
     ("declare",),

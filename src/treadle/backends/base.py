@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ..declare.arrays import Array, Encoded
 from ..declare.evaluate import Binding, Watch
 from ..ir.graph import Graph, Node
+from ..records import dataclass
 
 Data: TypeAlias = "Array | Encoded"
 """What a parameter holds."""

@@ -8,11 +8,11 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..errors import OperatorError
 from ..ir.dims import sym, symbols
 from ..ir.types import DTYPES, DType, HostKind, TensorType, host_dtype
+from ..records import dataclass
 
 ANY = sym("_")
 """The size of an axis whose size differs from element to element."""

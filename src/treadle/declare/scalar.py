@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, cast, final
 from weakref import WeakValueDictionary
 
@@ -17,6 +16,7 @@ import numpy as np
 from ..errors import DeclarationError, OperatorError
 from ..ir.arithmetic import Arithmetic
 from ..ir.types import BOOL, DType
+from ..records import dataclass
 from . import special
 from .arrays import Array, np_dtype
 

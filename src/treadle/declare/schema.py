@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from inspect import signature
 from types import FunctionType
 from typing import TypeAlias, cast
@@ -15,6 +14,7 @@ from ..errors import DeclarationError, OperatorError
 from ..ir.dims import Dim
 from ..ir.graph import Attr, Blob, Node, Value
 from ..ir.types import DType
+from ..records import dataclass, field
 from .arrays import Array, blob
 
 Tensor: TypeAlias = "Value | Array"

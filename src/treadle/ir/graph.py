@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, field
 from functools import lru_cache
 from types import FrameType, MappingProxyType
 from typing import TypeAlias
 
 from ..errors import OperatorError
+from ..records import dataclass, field
 from .arithmetic import Arithmetic
 from .dims import Dim, symbols
 from .types import DType, Shape, TensorType

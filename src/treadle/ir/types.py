@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from ..errors import OperatorError, ParseError
+from ..records import dataclass
 from .dims import Size, parse_size
 
 Shape: TypeAlias = tuple[Size, ...]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from ..declare import m
 from ..declare.scalar import Scalar, cast_to, const, var
 from ..ir.dims import Size
 from ..ir.types import BOOL, I64, DType
+from ..records import dataclass, field, replace
 from .ir import Acc, Access, Axis, Buffer, Check, Extent, Kernel, Leaf, Loop, Result, Stmt, Store
 
 INDEX_RANGE = 1

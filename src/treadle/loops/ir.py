@@ -8,11 +8,11 @@ supplies. Buffers are pointers to the element at which all terms are 0.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from ..declare.scalar import Scalar, walk
 from ..ir.types import DType
+from ..records import dataclass
 from .monoids import Monoid
 
 Kind: TypeAlias = Literal["par", "lanes", "seq"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from ..declare import m
 from ..declare.scalar import Scalar, const
 from ..ir.types import I64, DType
+from ..records import dataclass
 
 Parts = tuple[Scalar, ...]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..declare.scalar import Scalar, walk
+from ..records import dataclass
 from .ir import Access, Kernel, Loop, Stmt, Store, accesses, leaf_of, loops, reached, roots
 
 

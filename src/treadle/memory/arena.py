@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..ir.dims import Size, evaluate
+from ..records import dataclass
 from .liveness import Access, Interval, lifetimes, reuses
 
 ALIGNMENT = 64

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
 from ..ir.dims import Dim, Size, bounds
 from ..ir.graph import Attr, Node, Value
 from ..ir.types import Shape, axes_of, axis_of, count
 from ..ops.extents import first_of, inserted, resolve, sliced
+from ..records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

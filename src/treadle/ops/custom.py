@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -14,6 +13,7 @@ from ..declare.schema import known, misfit
 from ..errors import DeclarationError, Declined, OperatorError
 from ..ir.graph import Value
 from ..ir.types import TensorType
+from ..records import dataclass
 
 Item: TypeAlias = "int | float | bool | str | None | tuple[Item, ...]"
 Pairs: TypeAlias = tuple[tuple[Item, ...], ...]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, cast
 
 import numpy as np
@@ -21,6 +20,7 @@ from ..declare.schema import Sample, arr, known
 from ..errors import OperatorError
 from ..ir.graph import Value
 from ..ir.types import BOOL, I64, U8, TensorType
+from ..records import dataclass
 from .compare import gt, logical_or, where
 from .extents import surely_differ
 from .ml_scores import ORACLE, transformed, two_scores

@@ -7,7 +7,6 @@ element agrees with theirs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -22,6 +21,7 @@ from ..errors import Declined, OperatorError
 from ..ir.dims import Size
 from ..ir.graph import Value
 from ..ir.types import DTYPES, F32, Shape, TensorType, axis_of
+from ..records import dataclass
 from .extents import FAR, with_axis
 from .gather import put_back
 from .leaves import constant

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.graph import Graph
+from ..records import dataclass
 from ..rewrite.driver import Driver
 from ..rewrite.equations import load
 from ..rewrite.pattern import Domain

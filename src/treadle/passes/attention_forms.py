@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from ..ir.graph import Node, Value
+from ..records import dataclass, replace
 from .forms import number
 from .raising import Trail
 

@@ -8,12 +8,12 @@ nothing to do. Names of inputs, parameters and outputs and the source locations 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from typing import ClassVar, Protocol, TypeAlias
 
 from ..declare.arrays import Array, Encoded
 from ..ir.graph import Graph, Node
 from ..ir.types import Shape
+from ..records import dataclass, field, fields
 
 Data: TypeAlias = "Array | Encoded"
 

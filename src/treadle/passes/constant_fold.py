@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 import numpy as np
@@ -14,6 +13,7 @@ from ..declare.evaluate import apply
 from ..errors import TreadleError
 from ..ir.graph import Graph, Node, Value
 from ..ops.library import REGISTRY
+from ..records import dataclass
 from ..rewrite.constants import array_value, number_of
 from ..transforms.clone import Rebuild
 from ..transforms.inline import inline

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from ..ir.graph import Attr, Attrs, Blob, Graph, Node, Value
 from ..ir.printer import print_graph
+from ..records import dataclass
 from ..transforms.clone import Rebuild
 from .base import Context, Pass
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.graph import Graph, Node, Value
+from ..records import dataclass
 from ..transforms.clone import Rebuild
 from .base import Context, Pass
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ..ir.graph import Graph, Node, Value
 from ..ops.library import REGISTRY
+from ..records import dataclass
 from ..transforms.clone import Rebuild
 from .base import Context, Legaliser, Pass
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import ClassVar, TypeAlias
 
@@ -11,6 +10,7 @@ import numpy as np
 from ..declare.arrays import Array, Encoded
 from ..ir.graph import Graph, Value
 from ..ir.types import STRING
+from ..records import dataclass
 from ..transforms.clone import Rebuild
 from .base import Context, Data, Pass
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, cast
 
 import numpy as np
@@ -15,6 +14,7 @@ from ..ops.conv import conv, conv_transpose
 from ..ops.mathfn import rsqrt
 from ..ops.movement import expand, reshape
 from ..ops.reduce import sum_
+from ..records import dataclass
 from .raising import Found, Match, Near, Raise, Trail, View
 
 LAYERS = ("conv", "conv_transpose", "matmul")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ..declare.scalar import Scalar, substitute, var
@@ -12,6 +11,7 @@ from ..declare.scalar_text import text
 from ..ir.graph import Builder, Graph, Node, Value
 from ..ir.types import Shape, broadcast
 from ..ops.library import REGISTRY
+from ..records import dataclass
 from ..transforms.clone import Rebuild, keep_names
 from ..transforms.inline import inline
 from .base import Context, Pass

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from ..ir.graph import Graph, Node, Value
+from ..records import dataclass, field
 from .grouping import Group, Groups
 
 SAME_ORDER = frozenset({"reshape", "squeeze", "unsqueeze"})

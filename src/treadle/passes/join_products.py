@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Protocol, cast, runtime_checkable
 
 from ..ir.graph import Graph, Node, Value
 from ..ops.contract import matmul
 from ..ops.movement import concat, narrow
 from ..ops.quantized_products import quantized_matmul
+from ..records import dataclass
 from .base import Context
 from .raising import Found, Match, Raise, View
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..ir.types import F32, DType
 from ..ops.leaves import constant
 from ..ops.library import REGISTRY
 from ..ops.resize import Kernel, Taps, sampling
+from ..records import dataclass
 from ..transforms.clone import Rebuild
 from .base import Context, Legaliser, Pass
 

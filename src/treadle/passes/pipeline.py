@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from ..files import write_text
 from ..ir.graph import Graph
 from ..ir.printer import print_graph
 from ..ir.verify import verify
+from ..records import dataclass, field
 from .algebraic import Algebraic
 from .base import Context, Pass
 from .constant_fold import ConstantFold

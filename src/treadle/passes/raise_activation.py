@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
 from ..ir.graph import Node, Value
 from ..ops import activations as act
+from ..records import dataclass
 from .forms import Polynomial, Product, affine, near, number, polynomial, product, same_polynomial
 from .raising import Found, Match, Near, Raise, Trail, View
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.graph import Node, Value
@@ -11,6 +10,7 @@ from ..ops.attention import attention
 from ..ops.compare import logical_not
 from ..ops.contract import swap_last
 from ..ops.movement import reshape, unsqueeze
+from ..records import dataclass
 from .attention_forms import Scores, factor, scores, swapped, unrepeated, weights
 from .bounds import Bounds
 from .forms import number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 from ..ir.graph import Builder, Node, Value
@@ -13,6 +12,7 @@ from ..ops.quantized_products import (
     quantized_grouped_matmul,
     quantized_matmul,
 )
+from ..records import dataclass
 from .raising import Found, Match, Near, Raise, Trail, View
 
 Build: TypeAlias = Callable[..., tuple[Value, ...]]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ..ir.graph import Node, Value
 from ..ops.fused import residual_layer_norm, residual_rms_norm
+from ..records import dataclass
 from .raising import Found, Match, Near, Raise, View
 
 

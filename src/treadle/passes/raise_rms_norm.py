@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.graph import Node, Value
 from ..ops.leaves import full
 from ..ops.norm import rms_norm
+from ..records import dataclass
 from .norm_forms import norm, record, squeezed
 from .raising import Match, Near, Raise, Trail, View
 

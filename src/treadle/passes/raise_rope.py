@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from ..ir.dims import Size
 from ..ir.graph import Node, Value
 from ..ops.movement import narrow, reshape
 from ..ops.positions import rope
+from ..records import dataclass
 from .forms import number
 from .raising import Found, Match, Near, Raise, Trail, View
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ..ir.graph import Node, Value
 from ..ops.scan1d import log_softmax, softmax
+from ..records import dataclass
 from .forms import statistic
 from .raising import Found, Match, Near, Raise, Trail, View
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from ..ir.graph import Node, Value
 from ..ops.contract import matmul
 from ..ops.fused import swiglu
 from ..ops.movement import concat
+from ..records import dataclass
 from .raising import Found, Match, Near, Raise, Trail, View
 
 

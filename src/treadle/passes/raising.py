@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias, TypeVar, cast
 
 from ..declare.arrays import Array, Encoded
 from ..errors import OperatorError
 from ..ir.graph import Builder, Graph, Node, Value
+from ..records import dataclass, field
 from ..rewrite.constants import array_value
 from ..transforms.clone import Rebuild
 from .base import Context, Pass, at

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from ..declare.content import content, sizes_of
 from ..ir.graph import Graph, Node, Value
 from ..ir.types import BOOL, TensorType
+from ..records import dataclass
 from ..transforms.clone import Rebuild
 from .base import Context, Pass, at
 from .known import LEAVES, record_content, record_number

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Protocol, cast, runtime_checkable
 
 from ..declare.opdef import cast_value
 from ..ir.graph import Graph, Node, Value
 from ..ir.types import DType
 from ..ops.library import REGISTRY
+from ..records import dataclass
 from ..transforms.clone import rebuild
 from .base import Context, Pass
 

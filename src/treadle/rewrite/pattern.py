@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 from ..declare.schema import canonical
@@ -20,6 +19,7 @@ from ..errors import DeclarationError
 from ..ir.arithmetic import Arithmetic
 from ..ir.graph import Node, Value
 from ..ops.library import REGISTRY
+from ..records import dataclass, field
 from .constants import number_of
 
 Domain = Literal["exact", "finite", "fast"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from ..backends.base import Data, Program
 from ..declare.arrays import Array, type_of
 from ..ir.graph import Value
+from ..records import dataclass
 from .specialise import Specialised
 
 Remake: TypeAlias = "Callable[[Mapping[str, Array]], tuple[Program, Specialised | None]]"

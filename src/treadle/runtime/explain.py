@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 
 from ..backends.base import Backend, Claim, Fact
 from ..ir.dims import Size
 from ..ir.graph import Graph, Node, Value
 from ..passes.base import Look, look
+from ..records import asdict, dataclass, field
 from .cost import flops, graph_flops
 
 

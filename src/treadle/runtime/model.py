@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..backends.base import Backend, Program
@@ -17,6 +16,7 @@ from ..ir.graph import Graph
 from ..ir.verify import verify
 from ..passes.base import Context, Look
 from ..passes.pipeline import Pipeline, from_config
+from ..records import dataclass, field, replace
 from ..transforms.clone import bind_sizes
 from .constants import Constants
 from .executable import Executable

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from ..backends.base import Buffer, Call
 from ..declare.arrays import Array
+from ..records import dataclass
 from .calls import solid
 from .resident import Feed, Resident
 from .results import Outputs

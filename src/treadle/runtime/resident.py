@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from ..backends.base import Buffer, Grant, State, Storage
 from ..declare.arrays import Array
 from ..errors import BindingError, RunError
+from ..records import dataclass
 from .line import Line
 from .results import fresh
 from .signature import Leaf, Signature, as_array

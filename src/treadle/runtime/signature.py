@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from ..declare.arrays import Array, dtype_of_array, host, np_dtype
 from ..errors import BindingError, OperatorError
 from ..ir.dims import Size, evaluate, limits, symbol_name, symbols
 from ..ir.types import STRING, DType, Shape, shape_text
+from ..records import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)

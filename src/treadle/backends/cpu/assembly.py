@@ -7,7 +7,6 @@ from the start.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from ...codegen.llvm.cache import default_cache
@@ -24,6 +23,7 @@ from ...ir.types import axis_of, count
 from ...memory.views import View, certain, follow, whole
 from ...ops.library import REGISTRY
 from ...passes.base import Legaliser
+from ...records import dataclass, field
 from .claims import is_leaf, is_view, lower, writes_anywhere
 from .lowered import Lowered, kernel_name
 from .pointwise import copy

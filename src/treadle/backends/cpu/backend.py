@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ...codegen.llvm.processors import default_threads
 from ...codegen.llvm.target import host
 from ...ir.graph import Graph, Node
 from ...ir.types import DType
+from ...records import dataclass
 from ..base import Claim, Data
 from . import epilogues
 from .claims import claim, widened

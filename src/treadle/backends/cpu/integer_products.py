@@ -7,7 +7,6 @@ epilogue of A B. Column sums are made with the packed weights, row sums by a ker
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +23,7 @@ from ...loops import monoids
 from ...loops.build import Draft, Operand
 from ...loops.lower.rows import Row, rows
 from ...memory.views import View, whole
+from ...records import dataclass, replace
 from ...rewrite.constants import number_of
 from .contraction import Epilogue, ExtraOperand, Matmul, pack_integer, tile_for
 from .lowered import Lowered, Packed, Word, loop_kernel

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...codegen.llvm.kernel import Kernel
@@ -23,6 +22,7 @@ from ...loops.schedule import Machine, schedule
 from ...loops.staging import stage
 from ...loops.text import kernel_text
 from ...memory.views import View
+from ...records import dataclass
 
 Binding: TypeAlias = Mapping[str, int]
 CHUNK_WORK = 1 << 15

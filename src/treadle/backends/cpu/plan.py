@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeAlias
 
@@ -18,6 +17,7 @@ from ...ir.graph import Value
 from ...memory.arena import ArenaPlan, Layout
 from ...memory.liveness import Access
 from ...memory.views import View
+from ...records import dataclass, field
 from .addresses import Place, address
 from .assembly import AnyStep, Assembled, HostStep, NativeStep, RepeatStep, Stage
 from .extents import depends, obstacle, rounded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...ir.dims import Size, evaluate
 from ...ir.graph import Node, Value
 from ...ir.types import DTYPES, Shape, TensorType, axis_of, count
 from ...memory.views import View, reshape, whole
+from ...records import dataclass, field, replace
 from .contraction import (
     BatchAxis,
     Epilogue,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -14,6 +13,7 @@ from ...errors import RunError
 from ...ir.dims import evaluate
 from ...ir.graph import Graph, Node, Value
 from ...memory.views import View
+from ...records import asdict, dataclass
 from .assembly import AnyStep, NativeStep, RepeatStep
 from .lowered import Packed, kernel_name
 from .plan import Plan, bound, place

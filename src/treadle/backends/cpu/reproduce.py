@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ from ...errors import RunError
 from ...ir.parser import parse_graph
 from ...ir.types import DTYPES
 from ...ops import library  # noqa: F401 - operators that a graph's text may name
+from ...records import dataclass
 from ..compare import compare
 from .addresses import address
 from .recipe import Area, Recipe, Seen

@@ -6,7 +6,6 @@ A short list of the best is kept by insertion instead, where only a few elements
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import cast
 
 from ...codegen.llvm.kernel import Kernel
@@ -21,6 +20,7 @@ from ...ir.types import DTYPES, F32, axis_of
 from ...ir.types import I32 as WHOLE32
 from ...ir.types import I64 as WHOLE64
 from ...memory.views import View
+from ...records import dataclass, field
 from .lowered import CHUNK_WORK, MOST_CHUNKS, Binding, Lowered
 from .pointwise import Lowering, refuse_dtypes
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import cast
 
 from ...codegen.llvm.scalars import holds
 from ...ir.graph import Graph, Value
 from ...ir.types import axis_of
 from ...memory.views import View, dense_strides
+from ...records import dataclass, field
 from ..base import Grant, State
 from .assembly import Assembled, HostStep, NativeStep
 from .extents import capacities

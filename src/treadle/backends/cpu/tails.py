@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 from ...codegen.llvm.scalars import constant, primitive
@@ -16,6 +15,7 @@ from ...ir.graph import Value as GraphValue
 from ...ir.types import DTYPES, DType, Shape, TensorType
 from ...loops.functions import open_functions
 from ...memory.views import View, dense_strides, reshape, whole
+from ...records import dataclass, field, replace
 from .contraction import Epilogue, ExtraOperand
 from .contraction.spec import Place, Transform
 from .lowered import Lowered, check

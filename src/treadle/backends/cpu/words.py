@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ...codegen.llvm.schedule import Guard
@@ -11,6 +10,7 @@ from ...codegen.llvm.schedule import Step as KernelCall
 from ...ir.dims import Size, evaluate
 from ...ir.graph import Value
 from ...memory.views import View
+from ...records import dataclass, replace
 from .assembly import AnyNative, GuardStep, NativeStep, RepeatStep
 from .limits import reserve
 from .lowered import Packed

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from ...config import MLX_MODES, Config
 from ...errors import DeviceError
 from ...ir.graph import Graph, Node
+from ...records import dataclass, field
 from ..base import Claim, Data
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, cast
 
 import mlx.core as mx
@@ -11,6 +10,7 @@ import mlx.core as mx
 from ...declare.arrays import Array
 from ...errors import RunError
 from ...ir.graph import Node
+from ...records import dataclass, field
 
 Arrays: TypeAlias = "Sequence[mx.array]"
 Kernel: TypeAlias = Callable[..., "mx.array | Sequence[mx.array]"]

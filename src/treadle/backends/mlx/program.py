@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -14,6 +13,7 @@ import mlx.core as mx
 from ...declare.arrays import Array, Encoded
 from ...declare.evaluate import Binding, Watch
 from ...ir.graph import Graph, Node, Value
+from ...records import dataclass
 from ...rewrite.constants import array_value
 from ..base import Data, Fact
 from .arrays import HELD, holds, to_mlx, to_numpy

@@ -8,7 +8,6 @@ points stand for biases then, our kernel reads them, and other products dequanti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, cast
 
@@ -18,6 +17,7 @@ import numpy as np
 from ...declare.arrays import Array
 from ...ir.graph import Node, Value
 from ...ir.types import DType, axis_of, count
+from ...records import dataclass
 from .arrays import HELD, on_gpu, to_mlx, wide
 from .contraction import expert_index, gathered, product
 from .gather import positions

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import mlx.core as mx
@@ -14,6 +13,7 @@ from ...declare.arrays import Array, Encoded
 from ...declare.evaluate import Binding, Watch
 from ...errors import OperatorError, RunError, TreadleError
 from ...ir.graph import Graph, Node, Value
+from ...records import dataclass, field
 from .arrays import to_mlx, to_numpy
 from .images import ALWAYS, KERNELS
 from .kernels.template import launched

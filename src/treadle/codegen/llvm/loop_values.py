@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from ...declare.scalar import Scalar, var, walk
@@ -23,6 +22,7 @@ from ...loops.ir import (
 )
 from ...loops.ir import Kernel as LoopKernel
 from ...loops.schedule import Schedule
+from ...records import dataclass, field
 from .kernel import Kernel
 from .loop_memory import Memory
 from .scalars import constant, evaluate, primitive, rare_function

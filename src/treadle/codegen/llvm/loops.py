@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeAlias
 
 from ...loops.ir import Axis, Check, Loop, Stmt, Store, roots
 from ...loops.ir import Kernel as LoopKernel
 from ...loops.schedule import Schedule, is_map, tip
+from ...records import dataclass
 from .kernel import Kernel
 from .loop_values import Index, Line, Parts, Slot, Values
 from .text import I64, PTR, Module, Value

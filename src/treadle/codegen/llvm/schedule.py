@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...records import dataclass
 from .jit import Program
 
 MAX_CHUNKS = (1 << 15) - 1

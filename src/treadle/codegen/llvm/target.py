@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import DeviceError
+from ...records import dataclass
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm

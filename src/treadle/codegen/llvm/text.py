@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
+from ...records import dataclass, field
 from .instructions import Instructions
 from .target import Target
 from .types import BF16, F16, F32, F64, I1, I8, I16, I32, I64, PTR, VOID, Type

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+from ...records import dataclass
 
 _BITS = {
     "i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "ptr": 64,

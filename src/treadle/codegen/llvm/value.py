@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, Union
 
+from ...records import dataclass
 from .types import Type
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -13,6 +12,7 @@ from ...declare.arrays import Array, np_dtype
 from ...errors import RunError, TreadleError
 from ...ir.dims import evaluate, symbols
 from ...ir.graph import Value
+from ...records import dataclass
 
 SMALL = 64
 """Most elements of an input whose values may decide."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ...ir.dims import Size, parse_size, substitute, sym, symbol_name, symbols
 from ...ir.graph import Value
 from ...ir.types import I64, MOST_AXES, TensorType, host_dtype
 from ...ops.library import REGISTRY
+from ...records import dataclass, field
 from ...rewrite.constants import array_value
 from .conditions import Condition, Key
 from .reading import Beside, dtype_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import onnx
 
@@ -12,6 +11,7 @@ from ...errors import ImportFailure, OperatorError
 from ...ir.dims import Size, implied_limit, symbols
 from ...ir.graph import Builder, Graph, Value
 from ...ir.types import DType, Shape, TensorType
+from ...records import dataclass, field
 from .conditions import Key
 from .context import LateBinding, State
 from .importing import BodyImporter, Scope, import_initializers, ordered

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ...errors import DeclarationError
+from ...records import dataclass
 
 Entry = Callable[..., Any]
 ONNX, ML, MICROSOFT = "", "ai.onnx.ml", "com.microsoft"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ...errors import Declined, UnsupportedError
+from ...records import dataclass, field
 
 
 @dataclass(slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import onnx
 import onnx.defs
 from onnx import AttributeProto
 
+from ...records import dataclass
 from .functions import has_body
 from .registry import find
 

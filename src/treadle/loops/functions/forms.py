@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...declare import m
 from ...declare.scalar import Scalar, bitcast_to, const, intern, make
 from ...ir.types import F32, F64, I32, I64, DType
+from ...records import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 from ...declare.scalar import Scalar, walk
 from ...ir.dims import Size
+from ...records import dataclass, replace
 from ..build import Draft, Operand, Space, collapse, density, nest
 from ..ir import Acc, Access, Axis, Check, Kernel, Leaf, Loop, Result, Stmt, Store
 from ..monoids import Monoid

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import cast
 
 from ....codegen.llvm.scalars import MEMORY
@@ -18,6 +17,7 @@ from ....ir.types import DTYPES, Shape
 from ....loops.functions import open_functions
 from ....memory.views import View
 from ....ops.library import REGISTRY
+from ....records import dataclass, field
 from ..contraction.tiles import tile_for
 from ..convolution.geometry import copied
 from ..lowered import Binding, Lowered, Word

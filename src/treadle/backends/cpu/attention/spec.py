@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ....codegen.llvm.text import Type
+from ....records import dataclass
 from ..contraction.spec import Extent
 from ..contraction.tiles import Tile
 

@@ -9,7 +9,6 @@ take its place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from ....codegen.llvm.runtime import aligned
 from ....codegen.llvm.target import Target
 from ....codegen.llvm.text import I8, I16, I32, Function, Type, Value
+from ....records import dataclass, replace
 from .pack import SLACK, pack
 from .spec import Matmul
 from .tiles import Tile, tile_for

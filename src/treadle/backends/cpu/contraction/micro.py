@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....codegen.llvm.text import F32, I64, PTR, VOID, Function, Index, Loop, Module, Type, Value
 from ....codegen.llvm.text import Parameter as Argument
+from ....records import dataclass
 from .integer import IntegerPlan, accumulate, load_columns, load_group
 from .operands import Operands, operand_arguments
 from .spec import Epilogue, Place

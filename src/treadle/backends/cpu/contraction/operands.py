@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ....codegen.llvm.text import F32, I64, PTR, VOID, Function, Index, Module, Type, Value
 from ....codegen.llvm.text import Parameter as Argument
+from ....records import dataclass
 from .spec import Epilogue, Place
 
 Mask = Callable[[int], "Value | None"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from ....codegen.llvm.instructions import widest
 from ....codegen.llvm.text import F32, I8, Function, Type, Value
+from ....records import dataclass, field
 
 Extent: TypeAlias = int | str
 """A size or stride in elements: known, or the name of a word given at each run."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....codegen.llvm.target import Target
 from ....codegen.llvm.text import Type
+from ....records import dataclass
 from .spec import Matmul
 
 UNROLL = 4

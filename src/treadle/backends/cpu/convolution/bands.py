@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....codegen.llvm.text import I1, I32, I64, PTR, VOID, Function, Module, Type, Value
+from ....records import dataclass
 from .spec import Window
 
 _COLUMNS, _OPEN_COLUMNS = 128, 64

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 from ....codegen.llvm.text import I1, I32, I64, PTR, VOID, Function, Index, Module, Type, Value
+from ....records import dataclass, replace
 from ..contraction import Extent, Tile
 from .spec import Convolution
 

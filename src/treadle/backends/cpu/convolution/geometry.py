@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import cast
 
 from ....codegen.llvm.text import F32, F64, Type
@@ -13,6 +12,7 @@ from ....ir.graph import Node, Value
 from ....ir.types import Shape, TensorType
 from ....memory.views import View, whole
 from ....ops.windows import per_axis
+from ....records import dataclass, field
 from ..contraction import Extent
 from ..lowered import Binding, Lowered
 from ..pointwise import copy

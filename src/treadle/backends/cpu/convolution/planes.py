@@ -7,12 +7,12 @@ input go several at a time, those at the edges one by one under masks.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf, prod
 from typing import Literal, TypeAlias
 
 from ....codegen.llvm.kernel import Kernel
 from ....codegen.llvm.text import F32, I1, I32, I64, PTR, Function, Module, Type, Value
+from ....records import dataclass
 from ..contraction import Epilogue, Extent, ExtraOperand
 from ..contraction.spec import Place
 from .spec import Window

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from ....codegen.llvm.target import Target
 from ....codegen.llvm.text import F32, Type
+from ....records import dataclass
 from ..contraction import Epilogue, Extent, Tile, tile_for
 from ..contraction.tiles import UNROLL
 

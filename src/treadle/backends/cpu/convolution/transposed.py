@@ -7,7 +7,6 @@ divisible by s, at input q + (r + before - t * gap) / s: an ordinary convolution
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
 from typing import cast
@@ -19,6 +18,7 @@ from ....ir.graph import Node, Value
 from ....ir.types import Shape, TensorType
 from ....memory.views import View, reshape, whole
 from ....ops.windows import per_axis
+from ....records import dataclass, replace
 from ..lowered import Lowered
 from ..pointwise import copy, mapped
 from ..tails import Tail

@@ -7,9 +7,9 @@ Asked for all at once, they would fill its miss buffers and hold up the products
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ....codegen.llvm.text import I8, Function, Value
+from ....records import dataclass
 
 _LINE = 64
 _SECOND_LEVEL = 2

@@ -9,12 +9,12 @@ or zeros. Only the first segment reads the past, and it writes the state, which 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from ....codegen.llvm.kernel import Kernel
 from ....codegen.llvm.target import Target
 from ....codegen.llvm.text import F32, I64, PTR, Function, Index, Module, Type, Value
+from ....records import dataclass
 from ..contraction.staging import vector_loop
 from .vectors import load, multiply_add, silu, store
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....codegen.llvm.kernel import Kernel
 from ....codegen.llvm.target import Target
 from ....codegen.llvm.text import F32, I64, PTR, Function, Module, Type, Value
+from ....records import dataclass
 from .vectors import exp, load, multiply_add, store
 
 _ABREAST = 2

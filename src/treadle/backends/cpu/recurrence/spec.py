@@ -7,12 +7,12 @@ of the same shape as queries against a slab of the state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from ....codegen.llvm.target import Target
 from ....codegen.llvm.text import F32, Type
 from ....ir.dims import Size, cdiv, dmin, evaluate
+from ....records import dataclass
 
 VECTORS = 2
 """Vectors of a slab."""

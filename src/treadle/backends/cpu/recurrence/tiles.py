@@ -7,9 +7,9 @@ their lines.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ....codegen.llvm.text import F32, PTR, VOID, Function, Index, Module, Type, Value
+from ....records import dataclass
 from .spec import VECTORS
 from .vectors import broadcast, multiply_add
 

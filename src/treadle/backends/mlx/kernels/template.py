@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
@@ -25,6 +24,7 @@ import mlx.core as mx
 import numpy as np
 
 from ....errors import DeclarationError
+from ....records import dataclass
 
 Target: TypeAlias = Literal["cuda", "metal"]
 WARP = 32

@@ -6,7 +6,6 @@ key gets what ONNX Runtime gives it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ....declare.opdef import REGISTRY, cast_value, full_value, wide
@@ -22,6 +21,7 @@ from ....ops.generate import iota
 from ....ops.movement import concat, narrow, reshape, transpose, unsqueeze
 from ....ops.norm import rms_norm
 from ....ops.positions import kv_append, rope
+from ....records import dataclass
 from ..context import Context
 from ..registry import MICROSOFT, importer
 from .attention import merge_heads, split_heads

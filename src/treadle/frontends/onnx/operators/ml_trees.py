@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from ....errors import Declined
 from ....ir.graph import Value
 from ....ir.types import F32, F64
 from ....ops.ml_trees import MEMBER, MODES
+from ....records import dataclass
 from ..context import Context
 from ..registry import ML, importer
 from .ml import Floats, Ints, Texts, labels_of, named, several
