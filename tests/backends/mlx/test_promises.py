@@ -20,7 +20,7 @@ from treadle.backends.mlx.program import MlxProgram
 from treadle.backends.mlx.traces import KEPT, Trace, Traces
 from treadle.config import MLX_MODES
 from treadle.errors import RunError
-from treadle.ops import argmax, cumsum, matmul, sum_
+from treadle.ops import argmax, concat, cumsum, matmul, sum_
 from treadle.runtime.executable import Executable
 from treadle.runtime.model import Model
 
@@ -76,6 +76,22 @@ def test_calls_keep_no_trace_that_was_dropped(unfused: None, monkeypatch: pytest
             np.testing.assert_allclose(next(iter(exe(np.ones((n, n), np.float32)).values())), n)
     gc.collect()
     assert len(alive) == KEPT
+
+
+def test_lengths_are_traced_when_they_come_again(unfused: None) -> None:
+    """A cache that grows has sizes of its own in every run, and a trace costs more than a run."""
+    exe = executable(lambda s, x: concat([s, x], axis=0), "f32[n,2]", "f32[1,2]")
+    (s, x), (grown,) = names(exe)
+    state = exe.resident(s, shape=(0, 2), capacity=8).feed(grown)
+    assert any("traced when it comes again" in note for note in exe.explain().notes)
+    rows = normal(6, 2)
+    for made in (0, 6, 6):
+        state.length = 0
+        for row in rows:
+            exe({x: row[None]})
+        np.testing.assert_array_equal(state.read(), rows)
+        program = exe._program  # noqa: SLF001 - what is counted
+        assert isinstance(program, MlxProgram) and program.traces and program.traces.made == made
 
 
 def test_remarks_on_sizes_are_bounded() -> None:

@@ -59,6 +59,7 @@ class MlxProgram:
         self._shares: dict[tuple[tuple[Value, ...], Pack | Join | None], Shared] = {}
         self._given: tuple[list[mx.array], list[Form]] | None = None  # all of them, in order
         self._checked: OrderedDict[tuple[int, ...], dict[Value, Array] | None] = OrderedDict()
+        self._patient = False
         self.traces: Traces | None = None
         if mode == "compiled" or (mode == "async" and usual_mode() == "compiled"):
             self._decide()
@@ -141,10 +142,18 @@ class MlxProgram:
         return other
 
     def with_states(self, states: Sequence[State]) -> tuple[MlxProgram, Sequence[Grant]]:
-        """The program itself: MLX arrays never change, so nothing is written in place."""
+        """The program itself: MLX arrays never change, so nothing is written in place.
+
+        With a capacity each run may have a length of its own, so that a trace is worth its time
+        only where the sizes come again.
+        """
         from ..base import Grant
 
-        return self, [Grant(reason="MLX arrays are immutable") for _ in states]
+        plain = "stays on the device; what is fed makes a new array, since MLX's never change"
+        grows = f"{plain}; a length in use is traced when it comes again" if self.traces else plain
+        made = self.clone()
+        made._patient = any(s.capacity is not None for s in states)
+        return made, [Grant(reason=plain if s.capacity is None else grows) for s in states]
 
     # Running
 
@@ -184,12 +193,13 @@ class MlxProgram:
         """The arrays of a run, not evaluated where the mode allows it."""
         self._prepare()
         key = self._key(binding)
-        if key not in self._checked:
+        if new := key not in self._checked:
             self.plans.check_room(binding)
             self._checked[key] = None
             if len(self._checked) > KEPT:
                 self._checked.popitem(last=False)
-        if self.traces is not None and watch is None and self.traces.may(key):
+        traced = self.traces is not None and watch is None and not (new and self._patient)
+        if traced and self.traces is not None and self.traces.may(key):
             device = [x if isinstance(x, mx.array) else to_mlx(x) for x in inputs]
             try:
                 return self._call(self._trace(key, binding), device)
