@@ -124,6 +124,8 @@ TRANSPOSED = "tests.oracles.conv:conv_transpose"
            expect=CONV, rtol=1e-5),
     sample("f32[1,4,6,6]", "f32[4,1,3,3]", pads=(1, 1, 1, 1), groups=4, expect=CONV, rtol=1e-5),
     sample("f32[1,2,4,5,4]", "f32[3,2,2,2,2]", strides=(1, 2, 1), expect=CONV, rtol=1e-5),
+    sample("f32[1,4,3,4,3]", "f32[4,2,2,2,1]", dilations=(1, 2, 1), groups=2, expect=CONV,
+           rtol=1e-5),
     sample("f16[1,2,8]", "f16[2,2,3]", low=60.0, high=64.0, expect=CONV, rtol=1e-3),
     sample("i32[1,2,8]", "i32[2,2,3]", low=-9, high=9)])
 def convolution(x: Array, w: Array, *, strides: tuple[int, ...] = (),
@@ -207,6 +209,8 @@ def _back_transposed(g: Value, x: Value, w: Value, *, strides: tuple[int, ...],
     sample("f32[1,3,4,5]", "f32[3,2,3,2]", strides=(2, 3), dilations=(2, 1), pads=(1, 0, 2, 1),
            output_padding=(1, 2), expect=TRANSPOSED, rtol=1e-5),
     sample("f32[1,2,2,3,2]", "f32[2,1,2,2,2]", strides=(2, 2, 2), expect=TRANSPOSED, rtol=1e-5),
+    sample("f32[1,2,2,3,2]", "f32[2,2,2,2,1]", strides=(2, 1, 2), dilations=(1, 2, 1), groups=2,
+           expect=TRANSPOSED, rtol=1e-5),
     sample("f16[1,2,4]", "f16[2,2,3]", expect=TRANSPOSED, rtol=2e-3)])
 def transposed_convolution(x: Array, w: Array, *, strides: tuple[int, ...] = (),
                            dilations: tuple[int, ...] = (), pads: tuple[Size, ...] = (),
