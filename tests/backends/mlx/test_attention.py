@@ -16,9 +16,9 @@ from treadle.ops.attention import attention
 Options = dict[str, Any]
 
 
-def meant(q: Array, k: Array, v: Array, given: Options, attrs: Options) -> Array:
+def meant(operands: list[Array], given: Options, attrs: Options) -> Array:
     """softmax(scores over the keys that each query sees) v, zeros where it sees none."""
-    q, k, v = (x.astype(np.float64) for x in (q, k, v))
+    q, k, v = (x.astype(np.float64) for x in operands)
     (_, heads, rows, depth), (n, kept, columns, _) = q.shape, k.shape
     k, v = (np.repeat(x, heads // kept, 1) for x in (k, v))
     scores = q @ k.swapaxes(2, 3) * (attrs["scale"] or 1 / np.sqrt(depth))
@@ -75,7 +75,7 @@ def test_restrictions_compose(mode: str) -> None:
             arrays = [*operands, *given.values()]
             found = run_graph(mode, attending(arrays, list(given), attrs), arrays)[0]
             bound = 4e-3 if found.dtype == np.float16 else 2e-5
-            np.testing.assert_allclose(found.astype(np.float64), meant(*operands, given, attrs),
+            np.testing.assert_allclose(found.astype(np.float64), meant(operands, given, attrs),
                                        rtol=bound, atol=bound, err_msg=f"seed {seed}")
     finally:
         mx.enable_compile()
