@@ -11,7 +11,7 @@ from typing import cast
 
 import mlx.core as mx
 
-from ...errors import OperatorError
+from ...errors import OperatorError, TreadleError
 from ...ir.graph import Graph, Node
 from .arrays import number
 from .lowering import Call, Lowering, Untraceable
@@ -26,10 +26,14 @@ def choose(call: Call, pred: mx.array, *, fresh: str) -> Sequence[mx.array]:
     """One branch; in a trace both, and a selection."""
     if not call.tracing:
         return call.region("then" if call.read(pred) else "orelse", [])
-    both = [call.region(k, []) for k in ("then", "orelse")]
+    flag = mx.reshape(pred, ())
+    taken = {"then": flag, "orelse": mx.logical_not(flag)}
+    try:
+        both = [call.region(k, [], when) for k, when in taken.items()]
+    except TreadleError as e:
+        raise Untraceable(f"a branch of an if fails for these sizes ({e.message})") from None
     if any(a.shape != b.shape for a, b in zip(*both, strict=True)):
         raise Untraceable("the branches of an if give different sizes")
-    flag = mx.reshape(pred, ())
     return [mx.where(flag, a, b) for a, b in zip(*both, strict=True)]
 
 

@@ -48,8 +48,8 @@ class Call(Protocol):
         """Fail the run if any of `bad` holds, with a text about the first `value` that does."""
         ...
 
-    def region(self, name: str, arrays: Arrays) -> list[mx.array]:
-        """The outputs of a region on arrays."""
+    def region(self, name: str, arrays: Arrays, when: mx.array | None = None) -> list[mx.array]:
+        """The outputs of a region on arrays; its checks count where `when` holds."""
         ...
 
     def read(self, x: mx.array) -> Any:  # noqa: ANN401 - a Python number
@@ -105,6 +105,10 @@ class Fault:
     node: Node
     state: mx.array
     text: Callable[[int], str]
+
+    def only(self, when: mx.array) -> Fault:
+        """The check where `when` holds, a bool."""
+        return Fault(self.node, self.state * when.astype(mx.int64), self.text)
 
     def check(self) -> None:
         """Raise for a check that failed."""

@@ -287,8 +287,10 @@ class StepCall:
         if bad.size:
             self.run.faults.append(fault_of(self.node, bad, value, text))
 
-    def region(self, name: str, arrays: Sequence[mx.array]) -> list[mx.array]:
-        """A region's outputs on the device."""
+    def region(self, name: str, arrays: Sequence[mx.array], when: mx.array | None = None
+               ) -> list[mx.array]:
+        """A region's outputs on the device; its checks count where `when` holds."""
+        before = len(self.run.faults)
         region, binding = self.node.regions[name], dict(self.frame.binding)
         frame = Frame(binding, self.frame)
         for v, x in zip(region.inputs, arrays, strict=True):
@@ -296,6 +298,9 @@ class StepCall:
         interpreter.bind_shapes([v.type for v in region.inputs], cast("list[Array]", arrays),
                                 binding)
         self.run.graph(region, frame)
+        if when is not None:
+            faults = self.run.faults
+            faults[before:] = [f.only(when) for f in faults[before:]]
         return [self.run.device(v, frame) for v in region.outputs]
 
     def read(self, x: mx.array) -> Any:  # noqa: ANN401 - a Python number
