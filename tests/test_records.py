@@ -92,6 +92,16 @@ class Heir(Kept):
         return f"<{self.x} {self.z}>"
 
 
+def test_a_standard_one_inherits() -> None:
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class More(Heir):
+        w: int = 5
+
+    assert More(1, w=2) == More(1, (), 3, 2) != More(1)
+    with pytest.raises(TypeError, match="frozen"):
+        dataclasses.dataclass(type("Loose", (Heir,), {}))
+
+
 def test_inheritance_and_pickles() -> None:
     assert (repr(Heir(1, z=4)), Heir(1) == Heir(1), Heir(1) == Kept(1)) == ("<1 3>"[:3] + "4>",
                                                                             True, False)

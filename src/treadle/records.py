@@ -8,7 +8,8 @@ is compiled at the first instance, and no other method takes code of its own.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, FrozenInstanceError, asdict, field, fields, replace
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -32,8 +33,10 @@ def dataclass(cls: type[T] | None = None, /, *, frozen: bool = False, slots: boo
         cls.__doc__ = cls.__doc__ or cls.__name__  # or else one is made from the signature
         hashes = cls.__dict__.get("__hash__", MISSING)
         own = hashes is not MISSING and not (hashes is None and "__eq__" in cls.__dict__)
-        made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots,
-                                     weakref_slot=weakref_slot)(cls)
+        with _thawed(cls):
+            made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots,
+                                         weakref_slot=weakref_slot)(cls)
+        made.__dataclass_params__.frozen = frozen  # type: ignore[attr-defined]
         equal, hashed = _compared(made)
         methods: list[Callable[..., object]] = [_constructor(made, frozen, slots)]
         methods += [_shown(made)] if repr else []
@@ -48,6 +51,20 @@ def dataclass(cls: type[T] | None = None, /, *, frozen: bool = False, slots: boo
         return made
 
     return wrap if cls is None else wrap(cls)
+
+
+@contextmanager
+def _thawed(cls: type) -> Generator[None]:
+    """Let a class inherit from frozen ones; `dataclasses` asks that both are frozen or neither."""
+    every = [b.__dict__.get("__dataclass_params__") for b in cls.__mro__[1:]]
+    found = [params for params in every if params is not None and params.frozen]
+    for params in found:
+        params.frozen = False
+    try:
+        yield
+    finally:
+        for params in found:
+            params.frozen = True
 
 
 def _give(cls: type, method: Callable[..., object]) -> None:
