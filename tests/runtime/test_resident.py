@@ -11,9 +11,10 @@ import pytest
 import treadle
 from tests.runtime.surface import compiled, names, random
 from tools.fetch import model as fetched
-from treadle.declare.arrays import Array
+from treadle.declare.arrays import Array, np_dtype
 from treadle.errors import BindingError, RunError
 from treadle.ir.graph import Value
+from treadle.ir.types import DTYPES
 from treadle.ops import concat, gather, matmul, narrow, softmax, sum_, transpose
 from treadle.runtime.executable import Executable
 
@@ -47,6 +48,22 @@ def test_a_state_that_grows_without_capacity(on: str) -> None:
     for row in rows:
         assert exe(row) == {}
     np.testing.assert_array_equal(state.read(), np.concatenate(rows))
+
+
+@pytest.mark.parametrize("dtype", ["f64", "bf16", "u4", "f8e4m3fn"])
+def test_states_of_any_dtype_are_exact(on: str, dtype: str) -> None:
+    """Also of those that a device has no arrays of."""
+    exe = compiled(on, lambda s, x: concat([s, x], axis=0), f"{dtype}[n,2]", f"{dtype}[1,2]")
+    (s, _), (new,) = names(exe)
+    rows = np.array([[[1 / 3, 5]], [[2.7, 0]], [[4, 1e-3]]]).astype(np_dtype(DTYPES[dtype]))
+    for room in (4, None):
+        state = exe.resident(s, rows[0], capacity=room).feed(new)
+        for row in rows[1:]:
+            exe(row)
+        found = state.read()
+        assert found.dtype == rows.dtype
+        np.testing.assert_array_equal(found, rows[:, 0])
+        exe.release(s)
 
 
 def attend(past: Value, new: Value, q: Value) -> tuple[Value, Value]:

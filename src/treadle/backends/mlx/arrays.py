@@ -17,6 +17,8 @@ _NAMES = {"bool": "bool_", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64
 HELD: dict[DType, mx.Dtype] = {DTYPES[k]: getattr(mx, v) for k, v in _NAMES.items()}
 """MLX's dtypes for ours. float64 is absent: MLX's GPUs raise on it."""
 OURS: dict[mx.Dtype, DType] = {v: k for k, v in HELD.items()}
+EXACT = frozenset(OURS.values())
+"""Dtypes that MLX has itself."""
 _SMALL = {"i4": mx.int8, "i2": mx.int8, "u4": mx.uint8, "u2": mx.uint8}
 HELD.update({DTYPES[k]: v for k, v in _SMALL.items()})  # a byte an element
 

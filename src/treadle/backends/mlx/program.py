@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
+import numpy as np
 
-from ...declare.arrays import Array, Encoded
+from ...declare.arrays import Array, Encoded, dtype_of_array
 from ...declare.evaluate import Binding, Watch
 from ...ir.graph import Graph, Node, Value
 from ...records import dataclass
 from ...rewrite.constants import array_value
-from ..base import Data, Fact
-from .arrays import HELD, holds, to_mlx, to_numpy
+from ..base import Data, Fact, HostStorage
+from .arrays import EXACT, holds, to_mlx, to_numpy
 from .claims import blockers
 from .device import uncompiled, usual_mode
 from .facts import dump, facts
@@ -265,18 +266,23 @@ class MlxProgram:
         return [self._output(i, x, i in kept) for i, x in enumerate(pending.outputs)]
 
     def _output(self, i: int, x: Held, keep: bool) -> Buffer:
+        dtype = self.graph.outputs[i].dtype
+        keep = keep and dtype in EXACT
         if isinstance(x, mx.array):
-            return x if keep else to_numpy(x, self.graph.outputs[i].dtype)
-        if keep and not isinstance(x, Encoded) and self.graph.outputs[i].dtype in HELD:
-            return to_mlx(x)
-        return x
+            return x if keep else to_numpy(x, dtype)
+        return to_mlx(x) if keep and not isinstance(x, Encoded) else x
+
+
+HOST = HostStorage()
 
 
 class MlxStorage:
-    """MLX arrays that stay on the device between runs."""
+    """MLX arrays that stay on the device between runs, or NumPy's where MLX lacks their dtype."""
 
-    def put(self, array: Array) -> mx.array:
+    def put(self, array: Array) -> Buffer:
         """A copy on the device."""
+        if dtype_of_array(array) not in EXACT:
+            return HOST.put(array)
         return owner().call(self._put, array)
 
     def _put(self, array: Array) -> mx.array:
@@ -284,18 +290,24 @@ class MlxStorage:
         evaluate([out])
         return out
 
-    def get(self, buffer: mx.array) -> Array:
-        """A copy on the host, in the dtype that MLX holds."""
+    def get(self, buffer: Buffer) -> Array:
+        """A copy on the host."""
         from .arrays import OURS
 
+        if isinstance(buffer, np.ndarray):
+            return HOST.get(buffer)
         return owner().call(to_numpy, buffer, OURS[buffer.dtype])
 
-    def rows(self, buffer: mx.array, axis: int, count: int) -> mx.array:
+    def rows(self, buffer: Buffer, axis: int, count: int) -> Buffer:
         """The first rows along an axis."""
+        if isinstance(buffer, np.ndarray):
+            return HOST.rows(buffer, axis, count)
         return owner().call(lambda: buffer[(slice(None),) * axis + (slice(0, count),)])
 
-    def write(self, buffer: mx.array, axis: int, start: int, rows: mx.array) -> mx.array:
+    def write(self, buffer: Buffer, axis: int, start: int, rows: Buffer) -> Buffer:
         """A buffer with other rows at `start`."""
+        if isinstance(buffer, np.ndarray):
+            return HOST.write(buffer, axis, start, rows)
         return owner().call(self._write, buffer, axis, start, rows)
 
     def _write(self, buffer: mx.array, axis: int, start: int, rows: mx.array) -> mx.array:
