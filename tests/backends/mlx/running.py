@@ -29,7 +29,19 @@ def program(graph: Graph, mode: str, params: Mapping[str, Data] | None = None) -
 
 def run_graph(mode: str, graph: Graph, arrays: Arrays) -> Sequence[Array]:
     """The graph's outputs in a mode."""
-    made, binding = program(graph, mode), dict[str, int]()
+    return _run(program(graph, mode), graph, arrays)
+
+
+def twice(mode: str, graph: Graph, arrays: Arrays) -> tuple[Sequence[Array], Sequence[Array]]:
+    """The outputs of two runs: step by step, and by script where the graph has one."""
+    made = program(graph, mode)
+    found = _run(made, graph, arrays), _run(made, graph, arrays)
+    assert not made.notes
+    return found
+
+
+def _run(made: MlxProgram, graph: Graph, arrays: Arrays) -> Sequence[Array]:
+    binding = dict[str, int]()
     bind_shapes([v.type for v in graph.inputs], arrays, binding)
     return [host(a) if v.dtype.sort == "host" else a
             for v, a in zip(graph.outputs, map(_plain, made.run(arrays, binding)), strict=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import itemgetter
 from typing import TypeAlias, cast
@@ -120,17 +121,22 @@ def _sign(x: mx.array) -> mx.array:
     return mx.where(mx.not_equal(x, x), x, mx.sign(x)) if not _integer(x) else mx.sign(x)
 
 
-def _bits(of_bool: Prim, of_int: Prim) -> Prim:
-    def op(*xs: mx.array) -> mx.array:
-        return of_bool(*xs) if xs[0].dtype == mx.bool_ else of_int(*xs)
+@dataclass(frozen=True, slots=True)
+class Either:
+    """A function of flags, and what it is for all else."""
 
-    return op
+    of_bool: Prim
+    of_int: Prim
+
+    def __call__(self, *xs: mx.array) -> mx.array:
+        """By the dtype of the first operand."""
+        return self.of_bool(*xs) if xs[0].dtype == mx.bool_ else self.of_int(*xs)
 
 
 TABLE: dict[str, Prim] = {
     "add": mx.add, "sub": mx.subtract, "mul": mx.multiply, "div": mx.divide, "pow": power,
     "floordiv": floordiv, "truncdiv": truncdiv, "mod": mod, "fmod": fmod,
-    "max": _bits(mx.logical_or, mx.maximum), "min": _bits(mx.logical_and, mx.minimum),
+    "max": Either(mx.logical_or, mx.maximum), "min": Either(mx.logical_and, mx.minimum),
     "neg": lambda x: number(0, x.dtype) - x if _integer(x) else mx.negative(x),
     "abs": mx.abs, "sign": _sign, "atan2": mx.arctan2,
     **{n: cast(Prim, getattr(mx, n)) for n in (
@@ -141,10 +147,10 @@ TABLE: dict[str, Prim] = {
     "trunc": lambda x: mx.where(x < number(0, x.dtype), mx.ceil(x), mx.floor(x)),
     "eq": mx.equal, "ne": mx.not_equal, "lt": mx.less, "le": mx.less_equal, "gt": mx.greater,
     "ge": mx.greater_equal,
-    "bitwise_and": _bits(mx.logical_and, mx.bitwise_and),
-    "bitwise_or": _bits(mx.logical_or, mx.bitwise_or),
-    "bitwise_xor": _bits(mx.not_equal, mx.bitwise_xor),
-    "bitwise_not": _bits(mx.logical_not, mx.bitwise_invert),
+    "bitwise_and": Either(mx.logical_and, mx.bitwise_and),
+    "bitwise_or": Either(mx.logical_or, mx.bitwise_or),
+    "bitwise_xor": Either(mx.not_equal, mx.bitwise_xor),
+    "bitwise_not": Either(mx.logical_not, mx.bitwise_invert),
     "shift_left": _shift(mx.left_shift, True), "shift_right": _shift(mx.right_shift, False),
     "where": mx.where,
     "fma": lambda a, b, c: a * b + c}
@@ -210,10 +216,20 @@ def _opened(root: Scalar) -> Scalar:
             return _erf(*args)
         body = PRIMS[e.op].body if e.op in PRIMS else None
         if body is None:
-            return rebuild(e, args)
+            return _extreme(rebuild(e, args))
         return _opened(body(*args, **dict(cast(AttrItems, e.value or ()))))
 
     return fold([root], lambda s: s, op)[0]
+
+
+def _extreme(e: Scalar) -> Scalar:
+    """where(a <= c, c, a) as max(a, c), and its mirror: one pass; a NaN in `a` stays in both."""
+    if e.op != "where" or e.args[0].op not in ("le", "ge") or e.args[1].op != "const":
+        return e
+    (test, c, a), nan = e.args, e.args[1].value != e.args[1].value
+    if test.args != (a, c) or nan or e.dtype.name == "bool":
+        return e
+    return m.max_(a, c) if test.op == "le" else m.min_(a, c)
 
 
 Code: TypeAlias = "tuple[list[tuple[Prim, tuple[int, ...]]], list[int]]"

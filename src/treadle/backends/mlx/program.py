@@ -24,9 +24,10 @@ from .facts import dump, facts
 from .lowering import Fault, Form, Join, Pack, Untraceable
 from .owner import owner
 from .plan import Leaves, Packed, Plans
+from .script import Known, Script, Unscripted, write
 from .shared import Shared, shared
 from .traces import KEPT, Trace, Traces
-from .walk import Frame, Held, Run, evaluate
+from .walk import FAILURES, Frame, Held, Run, evaluate
 
 if TYPE_CHECKING:
     from ..base import Buffer, Call, Grant, State
@@ -60,6 +61,7 @@ class MlxProgram:
         self._shares: dict[tuple[tuple[Value, ...], Pack | Join | None], Shared] = {}
         self._given: tuple[list[mx.array], list[Form]] | None = None  # all of them, in order
         self._checked: OrderedDict[tuple[int, ...], dict[Value, Array] | None] = OrderedDict()
+        self.scripts: dict[tuple[int, ...], Script | None] = {}
         self._patient = False
         self.traces: Traces | None = None
         if mode == "compiled" or (mode == "async" and usual_mode() == "compiled"):
@@ -198,7 +200,7 @@ class MlxProgram:
             self.plans.check_room(binding)
             self._checked[key] = None
             if len(self._checked) > KEPT:
-                self._checked.popitem(last=False)
+                self.scripts.pop(self._checked.popitem(last=False)[0], None)
         traced = self.traces is not None and watch is None and not (new and self._patient)
         if traced and self.traces is not None and self.traces.may(key):
             device = [x if isinstance(x, mx.array) else to_mlx(x) for x in inputs]
@@ -208,7 +210,32 @@ class MlxProgram:
                 self.traces.give_up(key)
                 self.notes = [*self.notes[-KEPT + 1:],
                               f"mlx: sizes {dict(binding)} run in the mode lazy: {e}"]
+        if watch is None and (script := self._script(key, binding)) is not None:
+            return self._scripted(script, inputs, binding)
         return self._walk(inputs, binding, watch)
+
+    def _script(self, key: tuple[int, ...], binding: Binding) -> Script | None:
+        """The script for a binding, written when its second run begins."""
+        if (made := self._checked[key]) is not None and key not in self.scripts:
+            try:
+                self.scripts[key] = write(Known(self.graph, self.plans, self.leaves, self._plain,
+                                                self._packs, made, binding, self.mode == "eager"))
+            except (Unscripted, *FAILURES):  # the walk says what is wrong, if anything is
+                self.scripts[key] = None
+        return self.scripts.get(key)
+
+    def _scripted(self, script: Script, inputs: Sequence[Buffer], binding: Binding) -> Pending:
+        """A run by script; what fails is run again step by step, which says where."""
+        assert self._given is not None
+        device = [x if isinstance(x, mx.array) else to_mlx(x) for x in inputs]
+        try:
+            return Pending(*script(device, *self._given))
+        except FAILURES as e:
+            pending = self._walk(inputs, binding, None)
+            self.scripts[self._key(binding)] = None
+            self.notes = [*self.notes[-KEPT + 1:],
+                          f"mlx: sizes {dict(binding)} run step by step: {e}"]
+            return pending
 
     def _walk(self, inputs: Sequence[Buffer], binding: Binding, watch: Watch | None) -> Pending:
         run = Run(self.plans, self.leaves, self._packed, watch=watch,
