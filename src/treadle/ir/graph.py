@@ -109,13 +109,17 @@ class Node:
 
     def makes(self) -> set[str]:
         """Size symbols that are first known when this node has run (data-dependent sizes)."""
-        out = {s for v in self.outputs for d in v.type.shape for s in symbols(d)}
+        out = {s for v in self.outputs for d in v.type.shape if isinstance(d, Dim)
+               for s in symbols(d)}
+        if not out:
+            return out
         return out - {s for v in self.uses() for d in v.type.shape for s in symbols(d)} - (
-            self.reads() if out else set())
+            self.reads())
 
     def reads(self) -> set[str]:
         """Size symbols that the attributes mention."""
-        return {s for a in self.attrs.values() for s in _attr_symbols(a)}
+        return {s for a in self.attrs.values() if isinstance(a, Dim | tuple)
+                for s in _attr_symbols(a)}
 
 
 def _attr_symbols(value: Attr) -> Iterator[str]:
@@ -145,13 +149,15 @@ class Graph:
 
     def free_values(self) -> tuple[Value, ...]:
         """Values read here but made outside, in order of first use."""
-        own = {id(v) for v in (*self.inputs, *self.params)}
-        free: dict[int, Value] = {}
+        own = {*self.inputs, *self.params}
+        free: dict[Value, None] = {}
         for node in self.nodes:
-            free.update((id(v), v) for v in node.uses() if id(v) not in own)
-            own.update(map(id, node.outputs))
-        free.update((id(v), v) for v in self.outputs if id(v) not in own)
-        return tuple(free.values())
+            for v in node.uses() if node.regions else node.inputs:
+                if v not in own:
+                    free[v] = None
+            own.update(node.outputs)
+        free.update((v, None) for v in self.outputs if v not in own)
+        return tuple(free)
 
     def walk(self) -> Iterator[Node]:
         """Every node, those inside regions included, outer ones first."""

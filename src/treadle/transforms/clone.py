@@ -82,7 +82,8 @@ class Rebuild:
             b.graph.nodes.append(copy)
             found = copy.outputs
             if copy is node:
-                self.env.update(zip(found, found, strict=True))
+                for v in found:
+                    self.env[v] = v
                 return
         else:
             self.changed = True

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from onnx import AttributeProto
 
 from ...errors import ImportFailure
 from ...ir.types import TensorType
+from .protocol import AttributeProto
 
 Check = Callable[[object], bool]
 

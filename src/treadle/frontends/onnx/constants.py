@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import onnx
-from onnx import numpy_helper
-
 from ...declare.arrays import Array
 from ...errors import ImportFailure
 from ...runtime.model import Built
 from .model import import_model
+from .protocol import onnx
 from .reading import read_model
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
@@ -44,6 +42,8 @@ class Again:
         if isinstance(self.source, onnx.ModelProto):
             proto = onnx.ModelProto()
             proto.CopyFrom(self.source)
+        from onnx import numpy_helper
+
         for tensor in proto.graph.initializer:
             if tensor.name in values:
                 tensor.CopyFrom(numpy_helper.from_array(values[tensor.name], tensor.name))

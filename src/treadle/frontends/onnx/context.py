@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 from ...declare.arrays import Array, blob, type_of
 from ...declare.content import content, sizes_of
@@ -19,6 +18,7 @@ from ...ops.library import REGISTRY
 from ...records import dataclass, field
 from ...rewrite.constants import array_value
 from .conditions import Condition, Key
+from .protocol import onnx
 from .reading import Beside, dtype_of
 
 PARAM_BYTES = 4096

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import onnx
-import onnx.defs
-from onnx import AttributeProto
+from typing import TYPE_CHECKING, Any
 
 from ...ir.types import TensorType
+from .protocol import AttributeProto, onnx
 from .reading import DTYPE_OF
+
+if TYPE_CHECKING:
+    from onnx.defs import OpSchema
 
 _CODE_OF = {d: code for code, d in DTYPE_OF.items()}
 
@@ -25,21 +25,25 @@ def bind_attributes(fn: onnx.FunctionProto, node: onnx.NodeProto,
 
 def has_body(domain: str, op: str, version: int) -> bool:
     """Whether the standard publishes a body for an operator."""
-    schema: Any  # the stubs of onnx lack the methods that give function bodies
+    schema = _schema(op, version, domain)
+    return bool(schema and (schema.has_function or schema.has_context_dependent_function))
+
+
+def _schema(op: str, version: int, domain: str) -> Any:  # noqa: ANN401 - the stubs of onnx lack the methods that give function bodies
+    """What the standard says of an operator, or None."""
+    from onnx.defs import SchemaError, get_schema
+
     try:
-        schema = onnx.defs.get_schema(op, version, domain)
-    except onnx.defs.SchemaError:
-        return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
+        return get_schema(op, version, domain)
+    except SchemaError:
+        return None
 
 
 def schema_function(node: onnx.NodeProto, domain: str, version: int,
                     types: Sequence[TensorType | None]) -> onnx.FunctionProto | None:
     """The standard's own body for an operator, or None."""
-    schema: Any  # the stubs of onnx lack the methods that give function bodies
-    try:
-        schema = onnx.defs.get_schema(node.op_type, version, domain)
-    except onnx.defs.SchemaError:
+    schema = _schema(node.op_type, version, domain)
+    if schema is None:
         return None
     if schema.has_function:
         versions = [v for v in schema.function_opset_versions if v <= version]
@@ -58,7 +62,7 @@ def schema_function(node: onnx.NodeProto, domain: str, version: int,
     return _with_defaults(fn, schema)
 
 
-def _with_defaults(fn: onnx.FunctionProto, schema: onnx.defs.OpSchema) -> onnx.FunctionProto:
+def _with_defaults(fn: onnx.FunctionProto, schema: OpSchema) -> onnx.FunctionProto:
     """Published bodies refer to attributes whose defaults stand in the schema alone."""
     have = {a.name for a in fn.attribute_proto}
     for name, attr in schema.attributes.items():

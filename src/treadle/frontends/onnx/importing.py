@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
-import onnx
-from onnx import AttributeProto
-
 from ...declare.arrays import Array, type_of
 from ...errors import Declined, ImportFailure, OperatorError
 from ...ir.graph import Value, current
@@ -15,6 +12,7 @@ from ...ir.types import TensorType
 from .attributes import check_type, plain
 from .context import Context, LateBinding, State
 from .functions import bind_attributes, has_body, schema_function
+from .protocol import AttributeProto, onnx
 from .reading import tensor_array
 from .registry import Importer, find
 from .report import Failures

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-import onnx
-
 from ...declare.arrays import Array
 from ...errors import ImportFailure, TreadleError
 from ...ir.dims import Size, sym, symbol_name
@@ -17,6 +15,7 @@ from .conditions import SMALL, Choices, Condition, Decisions, explore
 from .constants import Again
 from .context import LateBinding
 from .model import Facts, Imported, declared_inputs, import_model
+from .protocol import onnx
 from .reading import DTYPE_OF, Beside, read_model
 
 STEP = 32

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx
 from google.protobuf.message import DecodeError
 
 from ...declare.arrays import Array, np_dtype
 from ...errors import ImportFailure
 from ...ir.types import DTYPES, MOST_AXES, DType
+from .protocol import onnx
 from .wire import OWN, separate
 
 SIZE_LIMIT = 2**31

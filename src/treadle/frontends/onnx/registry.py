@@ -51,14 +51,14 @@ def importer(*ops: str, since: int = 1, until: int = _NEWEST, domain: str = ONNX
     """Register an entry for operator versions in [since, until] of the domain's opset."""
 
     def register(fn: Entry) -> Entry:
-        params = list(inspect.signature(fn).parameters.values())[1:]
-        inputs = [p for p in params if p.kind is p.POSITIONAL_OR_KEYWORD]
-        attrs = {p.name.rstrip("_"): (p.name, p.default is p.empty) for p in params
-                 if p.kind is p.KEYWORD_ONLY}
-        notes = {p.name.rstrip("_"): str(p.annotation) for p in params
-                 if p.kind is p.KEYWORD_ONLY}
-        star = [p.annotation for p in params if p.kind is p.VAR_POSITIONAL]
-        required = tuple(p.annotation == "Value" and p.default is p.empty for p in inputs)
+        code, told = fn.__code__, fn.__annotations__
+        count, last = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+        names, defaults = code.co_varnames, fn.__kwdefaults__ or {}
+        inputs, given = names[1:count], count - len(fn.__defaults__ or ())
+        attrs = {n.rstrip("_"): (n, n not in defaults) for n in names[count:last]}
+        notes = {n.rstrip("_"): str(told[n]) for n in names[count:last]}
+        star = [told[names[last]]] if code.co_flags & inspect.CO_VARARGS else []
+        required = tuple([told[n] == "Value" and i < given for i, n in enumerate(inputs, 1)])
         for op in ops:
             rows = _TABLE.setdefault((domain, op), [])
             if any(r.since <= until and since <= r.until for r in rows):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnx
 
 from ...declare.arrays import Array
 from ...errors import ImportFailure
 from .context import State
+from .protocol import onnx
 from .reading import ELEMENT_LIMIT, tensor_array
 
 DENSE_LIMIT = 2**26

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 from ....declare.arrays import Array
 from ....declare.content import content, sizes_of
@@ -16,6 +15,7 @@ from ....ir.dims import Size, cdiv, dmax
 from ....ir.graph import Value
 from ....ir.types import I64, DType, Shape, axis_of, count
 from ..context import Context
+from ..protocol import onnx
 from ..reading import dtype_of
 from ..registry import MICROSOFT, importer
 from ..sparse import dense
