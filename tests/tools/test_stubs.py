@@ -36,3 +36,5 @@ def test_operators_are_found_by_name() -> None:
     assert ops.__getattr__("gelu") is PUBLIC["gelu"]
     with pytest.raises(AttributeError, match="there is no operator 'glue'"):
         ops.__getattr__("glue")
+    with pytest.raises(AttributeError, match="'cast' in treadle.ops; there is 'cast_'"):
+        _ = ops.cast  # type: ignore[attr-defined]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from importlib import import_module
-from typing import cast
+import typing as _typing
+from importlib import import_module as _import_module
 
 
-def _public() -> Mapping[str, object]:
-    library = import_module(".library", __name__)  # `from . import` would ask __getattr__ first
-    return cast("Mapping[str, object]", library.PUBLIC)
+def _public() -> _typing.Mapping[str, object]:
+    library = _import_module(".library", __name__)  # `from . import` would ask __getattr__ first
+    return _typing.cast("_typing.Mapping[str, object]", library.PUBLIC)
 
 
 def __getattr__(name: str) -> object:
-    if name.startswith("__") or (op := _public().get(name)) is None:
-        raise AttributeError(f"there is no operator '{name}' in treadle.ops")
+    if name.startswith("__"):
+        raise AttributeError(name)
+    if (op := _public().get(name)) is None:
+        other = f"; there is '{name}_'" if f"{name}_" in _public() else ""
+        raise AttributeError(f"there is no operator '{name}' in treadle.ops{other}")
     return op
 
 

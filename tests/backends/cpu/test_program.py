@@ -10,22 +10,25 @@ import pytest
 import treadle
 from treadle.backends.cpu import assembly
 from treadle.backends.cpu.program import CpuProgram
+from treadle.declare.arrays import blob
+from treadle.declare.opdef import cast_value
 from treadle.errors import RunError
-from treadle.ir.graph import Node, Value
-from treadle.ir.types import F32
+from treadle.ir.graph import Builder, Node, Value
+from treadle.ir.types import F32, parse_type
 from treadle.ops.activations import gelu
-from treadle.ops.contract import matmul
+from treadle.ops.contract import matmul, matmul_integer
 from treadle.ops.control import if_, scan
 from treadle.ops.dynamic import nonzero
 from treadle.ops.gather import gather
 from treadle.ops.host import sequence_construct
-from treadle.ops.leaves import full
+from treadle.ops.leaves import constant, full
 from treadle.ops.mathfn import exp, sqrt
 from treadle.ops.movement import concat, expand, reshape, slice_, transpose, unsqueeze
 from treadle.ops.norm import layer_norm
 from treadle.ops.reduce import mean, reduce_max, sum_
 from treadle.ops.scan1d import softmax
 from treadle.runtime.executable import Executable
+from treadle.runtime.model import Built, Model
 
 Arrays = list[np.ndarray]
 
@@ -318,6 +321,46 @@ def test_copies_and_partial_views_of_parameters_serve_what_follows(freeze: bool)
             product, total = exe(a).values()
             np.testing.assert_allclose(product, a @ np.repeat(e, 2, 1), rtol=1e-5)
             np.testing.assert_allclose(total, e[:n].sum(0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_a_body_of_no_turns_does_not_fail(host: bool) -> None:
+    """What follows from parameters alone is not made before, if making it may fail."""
+    with Builder("g") as b:
+        x, w, at = (b.input(name, parse_type(t), param=name != "x") for name, t in (
+            ("x", "f32[t,3]"), ("w", "f32[3]"), ("at", "i64[3]")))
+
+        def step(h: Value, v: Value) -> tuple[Value, Value]:
+            e = gather(w, at, axis=0)
+            found = sum_(cast_value(nonzero(v, names=("k",)), F32), axes=(0, 1)) if host else 0.0
+            return h + v * e, h + found
+
+        graph = b.finish(scan([full(value=0.0, shape=(3,), dtype=F32), x], body=step, carried=1))
+    exe = Model("g", Built(graph, {"w": np.ones(3, np.float32), "at": np.array([0, 7, 1])})
+                ).compile("cpu", freeze=False)
+    assert not one(exe(np.zeros((0, 3), np.float32))).any()
+    with pytest.raises(RunError, match="7"):
+        exe(np.zeros((2, 3), np.float32))
+
+
+def test_weights_of_each_turn_are_read_where_they_lie() -> None:
+    """Constants that a scan cuts by turns: products of floats and of 8-bit integers."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((3, 4, 5)).astype(np.float32)
+    u = rng.integers(-9, 9, w.shape, np.int8)
+
+    def fn(x: Value, n: Value) -> Sequence[Value]:
+        def step(c: Value, a: Value, b: Value) -> tuple[Value, Value, Value]:
+            return c, matmul(x, a), matmul_integer(n, b)
+
+        return scan([x, constant(value=blob(w)), constant(value=blob(u))], body=step,
+                    carried=1)[1:]
+
+    exe = treadle.trace(fn, "f32[2,4]", "u8[2,4]").compile("cpu")
+    x, n = rng.standard_normal((2, 4)).astype(np.float32), rng.integers(0, 9, (2, 4), np.uint8)
+    floats, whole = exe(x, n).values()
+    np.testing.assert_allclose(floats, x @ w, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(whole, n.astype(np.int32) @ u.astype(np.int32))
 
 
 def test_turns_that_memory_cannot_list_are_refused() -> None:

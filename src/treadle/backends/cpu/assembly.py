@@ -157,10 +157,10 @@ class Assembler:
     def __init__(self, graph: Graph, backend: Legaliser | None = None,
                  views: Mapping[Value, View] | None = None,
                  placed: Mapping[Value, View] | None = None,
-                 known: Assembled | None = None) -> None:
+                 known: Assembled | None = None, optional: bool = False) -> None:
         """`views` says where some inputs lie, `placed` where some values are to be written.
 
-        The kernels of `known` are not compiled again.
+        The kernels of `known` are not compiled again. `optional` is for a body that may never run.
         """
         self.graph, self.backend = graph, backend
         self.views: dict[Value, View] = {v: whole(v) for v in (*graph.inputs, *graph.params)}
@@ -173,8 +173,8 @@ class Assembler:
         self.fixed = set(graph.params)
         self.prepared: list[Node] = []
         self.constants: set[Node] = set()
-        self.branches = 0
-        """How many branches are around what is added."""
+        self.optional = int(optional)
+        """How many bodies that a run may leave out are around what is added."""
 
         self.placed = self._places(graph.nodes, placed or {})
 
@@ -247,14 +247,14 @@ class Assembler:
         """Whether a node follows from parameters and constants alone, and its result fits.
 
         Constants of several axes count too: they may be weights, which kernels pack. What could
-        fail in a branch waits until the branch is taken.
+        fail in a branch, or a scan of perhaps no turns, waits until it is reached.
         """
         if node.op == "constant" and node.outputs[0].type.rank > 1:
             return holds(node.outputs[0].dtype)
         inputs = [v for v in node.inputs if v in self.fixed or v.producer not in self.constants]
         if not inputs or node.regions or is_view(node) or node.reads():
             return False
-        if self.branches and node.op not in SAFE and REGISTRY[node.op].kind != "elementwise":
+        if self.optional and node.op not in SAFE and REGISTRY[node.op].kind != "elementwise":
             return False
         return _fits(node) and all(v in self.fixed and v.dtype.sort != "block" for v in inputs)
 

@@ -51,9 +51,9 @@ def _branch(work: Assembler, node: Node, body: Graph) -> Stage | None:
     for v, out in zip(body.outputs, node.outputs, strict=True):
         if v.producer in own and writes_anywhere(v.producer):
             work.placed.setdefault(v, whole(out))
-    work.branches += 1
+    work.optional += 1
     stage = work.body(body.nodes)
-    work.branches -= 1
+    work.optional -= 1
     work.placed = placed
     if stage is None:
         return None

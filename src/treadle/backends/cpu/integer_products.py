@@ -91,7 +91,7 @@ def matmul_integer(node: Node, ins: Sequence[View], outs: Sequence[View], fixed:
              if number_of(value) != 0}
     flat = len(a.shape) > 1 and len(b.shape) > 1 and count(b.shape[:-2]) == 1
     if not flat or b.base not in fixed or not all(
-            isinstance(n, int) for n in (*b.shape, *b.strides)):
+            isinstance(n, int) for n in (*b.shape, *b.strides, b.offset)):
         return _exactly(a, b, c, given, tail)
     b = replace(b, shape=b.shape[-2:], strides=b.strides[-2:])
     work = _Zeros(a, b, c.shape)

@@ -136,7 +136,8 @@ class Product:
 
     def _packed(self) -> Packed | None:
         b = self.b
-        if b.base not in self.fixed or not all(isinstance(n, int) for n in (*b.shape, *b.strides)):
+        if b.base not in self.fixed or not all(
+                isinstance(n, int) for n in (*b.shape, *b.strides, b.offset)):
             return None
         tile = tile_for(host(), F64 if b.base.dtype.name == "f64" else F32)
         axes = [i for i, s in enumerate(b.strides[:-2]) if s != 0]

@@ -39,15 +39,17 @@ class CpuProgram:
     """A compiled graph with its parameters.
 
     `poison` fills memory with NaN once nothing needs it, which shows reads of what is dead.
+    `optional` is for a body that may never run.
     """
 
     def __init__(self, graph: Graph, params: Mapping[str, Data], threads: int | None = None,
                  poison: bool = False, backend: Legaliser | None = None,
-                 residents: Residents | None = None, known: Assembled | None = None) -> None:
+                 residents: Residents | None = None, known: Assembled | None = None,
+                 optional: bool = False) -> None:
         self.graph, self.backend, self.threads = graph, backend, threads
         self.residents = residents or Residents()
         self.whole: Assembled = Assembler(graph, backend, self.residents.views,
-                                          self.residents.placed, known).run()
+                                          self.residents.placed, known, optional).run()
         self.pool: ThreadPool = shared_pool(threads)
         self.poison = poison
         self.held: dict[Base, Array] = {}
@@ -157,7 +159,7 @@ class CpuProgram:
         closed = Graph(region.name, [*region.inputs, *others], held, region.nodes, region.outputs)
         closed = Fuse().run(closed, Context(legaliser=self.backend)) if fuse else closed
         given = {v.name: cast("Data", self.held[v]) for v in held}
-        return CpuProgram(closed, given, threads, self.poison, self.backend)
+        return CpuProgram(closed, given, threads, self.poison, self.backend, optional=fuse)
 
     # Planning
 

@@ -35,8 +35,11 @@ def scan_natively(work: Assembler, node: Node) -> bool:
     count = _count(node, carried)
     bodies: list[Sequence[NativeStep | GuardStep]] = []
     mark = work.mark()
+    optional = not (isinstance(count, int) and count > 0)
     for p in (0, 1):
+        work.optional += optional
         steps = _turn(work, node, body, (sets[p], sets[1 - p]), count)
+        work.optional -= optional
         if steps is None:
             work.back(mark)
             return False
