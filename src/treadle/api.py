@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .backends.base import Backend
 from .backends.devices import DEVICES, device
+from .errors import DeviceError
 from .ir.graph import Value
 from .ir.graph import trace as trace_graph
 from .ir.types import TensorType, parse_type
@@ -35,6 +37,12 @@ def trace(fn: Callable[..., Value | Sequence[Value]], /, *specs: str | TensorTyp
 
 def devices() -> dict[str, str]:
     """What stands behind each device here, or why it cannot run."""
-    found = {name: device(name) for name in DEVICES}
-    return {n: d.describe() if not (why := d.unavailable()) else f"not available: {why}"
-            for n, d in found.items()}
+    return {name: _here(device(name)) for name in DEVICES}
+
+
+def _here(found: Backend) -> str:
+    try:
+        why = found.unavailable()
+        return f"not available: {why}" if why else found.describe()
+    except DeviceError as e:
+        return f"not available: {e.message}"

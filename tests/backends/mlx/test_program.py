@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.backends.mlx.running import executable, normal, program, run_graph
+from treadle.api import devices
 from treadle.api import trace as trace_model
 from treadle.backends.devices import device
 from treadle.backends.mlx import arrays, ready
@@ -280,6 +281,7 @@ def test_expressions_as_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def child(queue: object) -> None:
     try:
+        queue.put(devices()["mlx"])  # type: ignore[attr-defined]
         executable(lambda x: exp(x), "f32[3]", mode="lazy")(normal(3))
         queue.put("ran")  # type: ignore[attr-defined]
     except DeviceError as e:
@@ -292,6 +294,7 @@ def test_a_forked_child_is_told() -> None:
     queue = context.Queue()
     process = context.Process(target=child, args=(queue,))
     process.start()
+    assert "not available: MLX was used before" in queue.get(timeout=60)
     assert "forked" in queue.get(timeout=60)
     process.join()
 
