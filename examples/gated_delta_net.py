@@ -11,6 +11,7 @@ kept on the device, and must give the same logits.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -79,7 +80,10 @@ def said(text: str, logits: np.ndarray) -> str:
 
 def main() -> None:
     """Run the prompt whole, then token by token, on the device named on the command line."""
-    device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("device", nargs="?", default="cpu", choices=[*treadle.devices()])
+    device = p.parse_args().device
     channels = 2 * KEYS + VALUES
     model = treadle.trace(layer, "i64[1,T]", f"f32[1,{channels},1]", f"f32[1,1,{KEYS},{VALUES}]")
     run = model.compile(device=device)

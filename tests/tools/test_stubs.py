@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import pydoc
 
 import pytest
 
@@ -30,6 +32,12 @@ def test_a_stale_stub_is_reported(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(stubs, "text", lambda: "other")
     assert stubs.main(["--check"]) == 1
     assert "run python tools/stubs.py" in capsys.readouterr().err
+
+
+def test_operators_explain_themselves() -> None:
+    text = pydoc.plain(pydoc.render_doc(ops.linear_attention))
+    assert "Query head h reads state" in text and "[N,T,Hq*dk]" in text
+    assert "state_window" in inspect.signature(ops.linear_attention).parameters
 
 
 def test_operators_are_found_by_name() -> None:

@@ -52,7 +52,8 @@ class OpDef:
         self.keep: Collection[int] = range(_ALL) if "*" in keep else {
             i for i, n in enumerate(self.schema.operands) if n in keep}
         self._check_declaration(fn)
-        self.doc = cast(str, fn.__doc__)
+        self.__doc__ = self.doc = cast(str, fn.__doc__)
+        self.__wrapped__ = fn  # where `help` and `inspect.signature` look
         self.defaults = {k: s.coerce(s.default) for k, s in self.schema.attrs.items()
                          if s.default is not MISSING}
         self._scalars: dict[object, tuple[Scalar, ...]] = {}
