@@ -138,6 +138,27 @@ def test_positions(on: str, at: Any) -> None:  # noqa: ANN401 - what callers hav
     assert state.rule is None
 
 
+def test_positions_that_an_input_cannot_give(on: str) -> None:
+    """Integers alone are positions, one of them, and what the caller gives."""
+    exe = compiled(on, lambda s, x, at: (concat([s, x], axis=0), at * 2), "f32[n,2]", "f32[1,2]",
+                   "i64[k]")
+    (s, x, at), (grown, _) = names(exe)
+    state = exe.resident(s, shape=(0, 2), axis=0, capacity=4)
+    for name in (x, s):
+        with pytest.raises(BindingError, match=f"no input '{name}' that holds.*\n.*{at}"):
+            state.feed(grown, at=name)
+    state.feed(grown, at=at)
+    row = np.ones((1, 2), np.float32)
+    with pytest.raises(RunError, match="gives no position in .*: it has 2 elements"):
+        exe({x: row, at: np.zeros(2, np.int64)})
+    exe({x: row, at: np.zeros(1, np.int64)})
+    assert state.length == 1
+    exe.resident(at, np.zeros(1, np.int64))
+    with pytest.raises(RunError, match="it is resident itself"):
+        exe({x: row})
+    assert state.length == 1
+
+
 def test_a_released_handle(on: str) -> None:
     exe, state, _, grown = cache(on)
     exe.release(state.leaf.name)

@@ -101,7 +101,14 @@ class Resident:
             return 0
         if isinstance(rule.at, int):
             return rule.at
-        return self._length if rule.at == END else int(np.asarray(numbers[rule.at]).reshape(()))
+        if rule.at == END:
+            return self._length
+        given = numbers.get(rule.at)
+        if given is None or np.size(given) != 1:
+            why = "it is resident itself" if given is None else f"it has {np.size(given)} elements"
+            raise RunError(f"the input '{rule.at}' gives no position in {self.leaf.name}: {why}",
+                           hint="one whole number says where")
+        return int(np.asarray(given).item())
 
     def span(self, rule: Feed, shape: Sequence[int], numbers: Mapping[str, Array]
              ) -> tuple[int, int]:
@@ -210,12 +217,13 @@ class Resident:
         leaf = self._signature.outputs[names.index(output)]
         if leaf.dtype is not self.leaf.dtype:
             raise BindingError(f"{leaf} cannot be fed to {self.leaf}: other dtype")
-        inputs = [leaf.name for leaf in self._signature.inputs]
+        inputs = [leaf.name for leaf in self._signature.inputs
+                  if leaf.dtype.sort in ("int", "uint") and leaf.name != self.leaf.name]
         if not isinstance(at, str | None):
             at = _row(self.leaf, at)
         elif at not in (None, END, *inputs):
             raise BindingError(f"there is no input '{at}' that holds a position",
-                               hint=f"a number, \"{END}\", or one of {', '.join(inputs)}")
+                               hint=", or ".join([f"a number, \"{END}\"", *inputs]))
         if at is not None and self.axis is None:
             raise BindingError(f"{self.leaf.name} has no axis of rows",
                                hint="resident(..., axis=...)")
