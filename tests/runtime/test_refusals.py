@@ -138,6 +138,21 @@ def test_positions(on: str, at: Any) -> None:  # noqa: ANN401 - what callers hav
     assert state.rule is None
 
 
+class Foreign:
+    """An array that NumPy cannot take."""
+
+    def __dlpack__(self, **_: object) -> object:
+        raise RuntimeError("Unsupported dtype in DLTensor")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def test_foreign_arrays_that_numpy_cannot_read(on: str) -> None:
+    with pytest.raises(BindingError, match=r"(?s)Unsupported dtype.*move it to the CPU.*bf16"):
+        compiled(on, lambda x: x * 2.0, "bf16[n]")(Foreign())
+
+
 def test_positions_that_an_input_cannot_give(on: str) -> None:
     """Integers alone are positions, one of them, and what the caller gives."""
     exe = compiled(on, lambda s, x, at: (concat([s, x], axis=0), at * 2), "f32[n,2]", "f32[1,2]",

@@ -228,4 +228,6 @@ def _from_dlpack(leaf: Leaf, given: Any) -> Array:  # noqa: ANN401 - a foreign a
         return np.from_dlpack(given)
     except Exception as e:  # noqa: BLE001 - a foreign object may raise anything
         raise BindingError(f"{leaf.role} {leaf}: its DLPack capsule cannot be read: {e}",
-                           hint="move it to the CPU and detach it first") from None
+                           hint="move it to the CPU and detach it; bf16 and floats of 8 bits, "
+                                "which NumPy does not read so, go as integers: x.view(...) there, "
+                                "array.view(ml_dtypes.bfloat16) here") from None
