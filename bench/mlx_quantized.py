@@ -3,14 +3,13 @@
 For each shape, graphs of 8 and of 24 products with weights of their own, which no cache holds. A
 call is timed from the call to its answer with all arrays on the device; what 16 more products cost
 is the time of one on the device. By hand the same with `mx.quantized_matmul` in `mx.compile`. Both
-take turns, and the smallest of many times counts. Prints JSON.
+take turns; medians with quartiles. Prints JSON.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from typing import TypeAlias
 import mlx.core as mx
 import numpy as np
 
+from bench.mlx_turns import ratio, turns
 from treadle.backends.mlx.backend import Mlx
 from treadle.backends.mlx.device import text
 from treadle.backends.mlx.owner import owner
@@ -101,19 +101,6 @@ def theirs(case: Case, count: int, w: Array, s: Array) -> Call:
     return call
 
 
-def smallest(calls: list[Callable[[], object]], seconds: float) -> list[float]:
-    """The smallest time of each, taken in turns after three calls."""
-    for call in calls * 3:
-        call()
-    best, end = [1e9] * len(calls), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for i, call in enumerate(calls):
-            start = time.perf_counter()
-            call()
-            best[i] = min(best[i], time.perf_counter() - start)
-    return best
-
-
 def measure(case: Case, rows: Sequence[int], seconds: float) -> Iterator[dict[str, object]]:
     """Calls and products of both, and how far apart their answers are, at each count of rows."""
     w, s = case.draw()
@@ -124,10 +111,12 @@ def measure(case: Case, rows: Sequence[int], seconds: float) -> Iterator[dict[st
         given = MlxStorage().put(x)
         calls = [partial(c, given) for c in makes]
         a, b = (owner().call(np.array, c()[0]).astype(np.float64) for c in calls[::2])
-        times = smallest(calls, seconds)
-        each = [(many - few) / (MANY - FEW) for few, many in (times[:2], times[2:])]
+        found = list(turns({str(i): c for i, c in enumerate(calls)}, seconds).values())
+        medians = [t.median / 1e6 for t in found]
+        each = [(many - few) / (MANY - FEW) for few, many in (medians[:2], medians[2:])]
         yield {"n": case.n, "k": case.k, "group": case.group, "rows": m,
-               "call_us": [round(t * 1e6, 1) for t in times],
+               "ours_us": [str(t) for t in found[:2]], "by_hand_us": [str(t) for t in found[2:]],
+               "ratio": [ratio(*found[::2]), ratio(*found[1::2])],
                "product_us": [round(t * 1e6, 2) for t in each],
                "GB/s": [round(case.nbytes / t / 1e9) for t in each],
                "apart": f"{np.abs(a - b).max() / np.abs(b).max():.1e}"}

@@ -1,21 +1,21 @@
 """Linear attention on the device "mlx" beside MLX alone: `python -m bench.mlx_recurrence`.
 
-The gated delta rule in f32, one sequence, arrays resident, microseconds of a call that is waited
-for, the smallest of many in turns. The loop runs a compiled step of MLX's operations for each token
-without waiting in between. For one token there are also: the same step not compiled, MLX's cheapest
-compiled call, a kernel of the same operands that does nothing, and 24 such layers in one compiled
-call. Prints JSON.
+The gated delta rule in f32, one sequence, arrays resident: microseconds of a call that is waited
+for, medians with quartiles, in turns. The loop runs a compiled step of MLX's operations for each
+token without waiting in between. For one token there are also: the same step not compiled, MLX's
+cheapest compiled call, a kernel of the same operands that does nothing, and 24 such layers in one
+compiled call. Prints JSON.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, cast
 
 import mlx.core as mx
 
+from bench.mlx_turns import turns
 from treadle.backends.mlx.backend import Mlx
 from treadle.backends.mlx.device import text
 from treadle.backends.mlx.kernels.linear_attention import linear_attention as kernel
@@ -139,29 +139,13 @@ def one_token(heads: int, size: int, given: Sequence[mx.array]) -> Calls:
             "layers of empty kernels": layered(nothing, given)}
 
 
-def smallest(calls: Calls, seconds: float) -> dict[str, float]:
-    """The smallest time of each in microseconds, taken in turns."""
-    best = dict.fromkeys(calls, float("inf"))
-    for call in calls.values():
-        for _ in range(2):
-            call()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for name, call in calls.items():
-            for _ in range(3):
-                start = time.perf_counter()
-                call()
-                best[name] = min(best[name], time.perf_counter() - start)
-    return {name: round(1e6 * t, 1) for name, t in best.items()}
-
-
-def measure(heads: int, size: int, tokens: int) -> dict[str, float]:
+def measure(heads: int, size: int, tokens: int) -> dict[str, str]:
     """All calls of one size."""
     given = operands(heads, size, tokens)
     calls: Calls = {"ours": ours(given, heads), "loop": looped(step_of(heads, size), given)}
     if tokens == 1:
         calls.update(one_token(heads, size, given))
-    return smallest(calls, 3.0 if tokens > 128 else 2.0)
+    return {k: str(t) for k, t in turns(calls, 3.0 if tokens > 128 else 2.0).items()}
 
 
 def main() -> None:

@@ -1,9 +1,10 @@
 """The device "mlx" beside the same models written by hand with MLX: `python -m bench.mlx_rows`.
 
-A transformer block, an MLP and a convolutional net, compiled and lazy, and the cost of a call with
-200 parameters, also of a whole call of an executable from NumPy to NumPy. In all other rows both
-sides keep their arrays on the device; they take turns, and the smallest of many times counts.
-Prints JSON.
+A transformer block, an MLP and a convolutional net, compiled, lazy and eager (by hand with an
+`mx.eval` after every operation of MLX), and the cost of a call with 200 parameters, also of a whole
+call of an executable from NumPy to NumPy. In all other rows both sides keep their arrays on the
+device. Medians with quartiles over alternating blocks; a ratio in brackets is within the spread.
+Arguments: the scale of the models, then the modes. Prints JSON.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -21,6 +22,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 import treadle
+from bench.mlx_turns import ratio, turns
 from treadle.backends.mlx.arrays import to_mlx
 from treadle.backends.mlx.backend import Mlx
 from treadle.backends.mlx.device import text
@@ -39,19 +41,28 @@ from treadle.ops.pool import global_average_pool
 from treadle.passes.base import Context
 from treadle.passes.pipeline import from_config
 
+MODES = ("compiled", "lazy", "eager")
 Weights = dict[str, Array]
 Args = dict[str, mx.array]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model: its input, its weights, and the two ways to write it."""
+    """A model: its input, its weights, and the ways to write it."""
 
     name: str
     x: Array
     weights: Weights
     graph: Callable[[Value, Mapping[str, Value]], Value]
     by_hand: Callable[[mx.array, Args], mx.array]
+    one_by_one: Callable[[mx.array, Args], mx.array]
+    """The same with an evaluation after every operation."""
+
+
+def now(x: mx.array) -> mx.array:
+    """An array, evaluated."""
+    mx.eval(x)
+    return x
 
 
 def draw(rng: np.random.Generator, *shape: int, dtype: type = np.float32) -> Array:
@@ -88,7 +99,22 @@ def block(rng: np.random.Generator, scale: int) -> Row:
         gate = n @ w["gate"]
         return x + ((n @ w["up"]) * (gate * mx.sigmoid(gate))) @ w["down"]
 
-    return Row("transformer block, f16", draw(rng, 1, s, e, dtype=half), weights, graph, by_hand)
+    return Row("transformer block, f16", draw(rng, 1, s, e, dtype=half), weights, graph, by_hand,
+               partial(block_one_by_one, (1, s, heads, d)))
+
+
+def block_one_by_one(shape: tuple[int, ...], x: mx.array, w: Args) -> mx.array:
+    """The hand-written block with an evaluation after every operation."""
+    n = now(mx.fast.rms_norm(x, w["g1"], 1e-5))
+    q, k, v = (now(now(now(n @ w[i]).reshape(shape)).transpose(0, 2, 1, 3)) for i in "qkv")
+    mixed = now(mx.fast.scaled_dot_product_attention(q, k, v, scale=shape[3]**-0.5,
+                                                     mask="causal"))
+    mixed = now(now(mixed.transpose(0, 2, 1, 3)).reshape(x.shape))
+    x = now(x + now(mixed @ w["o"]))
+    n = now(mx.fast.rms_norm(x, w["g2"], 1e-5))
+    gate = now(n @ w["gate"])
+    silu = now(gate * now(mx.sigmoid(gate)))
+    return now(x + now(now(now(n @ w["up"]) * silu) @ w["down"]))
 
 
 def mlp(rng: np.random.Generator, scale: int) -> Row:
@@ -108,7 +134,13 @@ def mlp(rng: np.random.Generator, scale: int) -> Row:
             x = x * (1 + mx.erf(x / 2**0.5)) / 2
         return x
 
-    return Row("MLP with GELU, f32", draw(rng, rows, e), weights, graph, by_hand)
+    def one_by_one(x: mx.array, w: Args) -> mx.array:
+        for i in range(4):
+            x = now(now(x @ w[f"w{i}"]) + w[f"b{i}"])
+            x = now(now(x * now(1 + now(mx.erf(now(x / 2**0.5))))) / 2)
+        return x
+
+    return Row("MLP with GELU, f32", draw(rng, rows, e), weights, graph, by_hand, one_by_one)
 
 
 def conv_net(rng: np.random.Generator, scale: int) -> Row:
@@ -132,7 +164,13 @@ def conv_net(rng: np.random.Generator, scale: int) -> Row:
             x = mx.maximum(x, 0)
         return mx.mean(x, axis=(1, 2)) @ w["head"]
 
-    return Row("conv net, f32", draw(rng, 4, 3, size, size), weights, graph, by_hand)
+    def one_by_one(x: mx.array, w: Args) -> mx.array:
+        for i in range(6):
+            y = now(mx.conv2d(x, w[f"w{i}"], stride=1 + i % 2, padding=1))
+            x = now(mx.maximum(now(y + w[f"b{i}"]), 0))
+        return now(now(mx.mean(x, axis=(1, 2))) @ w["head"])
+
+    return Row("conv net, f32", draw(rng, 4, 3, size, size), weights, graph, by_hand, one_by_one)
 
 
 def call_cost(rng: np.random.Generator) -> Row:
@@ -149,7 +187,12 @@ def call_cost(rng: np.random.Generator) -> Row:
             x = x + w[k]
         return x
 
-    return Row("200 parameters", draw(rng, 4), weights, graph, by_hand)
+    def one_by_one(x: mx.array, w: Args) -> mx.array:
+        for k in weights:
+            x = now(x + w[k])
+        return x
+
+    return Row("200 parameters", draw(rng, 4), weights, graph, by_hand, one_by_one)
 
 
 def compiled(row: Row, mode: str) -> Callable[[], object]:
@@ -178,7 +221,8 @@ def hand_written(row: Row, mode: str) -> Callable[[], object]:
     weights = {k: last(v) for k, v in row.weights.items()}
     x = last(row.x)
     mx.eval(x, weights)
-    fn = mx.compile(row.by_hand) if mode == "compiled" else row.by_hand
+    fn = {"compiled": mx.compile(row.by_hand), "lazy": row.by_hand,
+          "eager": row.one_by_one}[mode]
 
     def call() -> object:
         out = fn(x, weights)
@@ -205,44 +249,31 @@ def whole_call(row: Row) -> tuple[Callable[[], object], Callable[[], object]]:
     return lambda: exe(row.x), lambda: np.array(fn(mx.array(row.x), weights))
 
 
-def turns(ours: Callable[[], object], theirs: Callable[[], object], seconds: float
-          ) -> tuple[float, float]:
-    """The smallest time of each, taken in turns; theirs is timed inside the owner's call."""
-    def timed(call: Callable[[], object]) -> float:
-        start = time.perf_counter()
-        call()
-        return time.perf_counter() - start
-
-    for _ in range(3):
-        ours()
-        owner().call(theirs)
-    best, end = [1e9, 1e9], time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        best[0] = min(best[0], timed(ours))
-        best[1] = min(best[1], owner().call(timed, theirs))
-    return best[0], best[1]
+def side_by_side(ours: Callable[[], object], theirs: Callable[[], object], seconds: float
+                 ) -> dict[str, object]:
+    """Both in turns, all inside one call of the owner's, as a caller on its thread has it."""
+    found = owner().call(turns, {"ours": ours, "theirs": theirs}, seconds)
+    a, b = found["ours"], found["theirs"]
+    return {"ours_us": str(a), "by_hand_us": str(b), "ratio": ratio(a, b)}
 
 
 def main() -> None:
-    """Measure every row in both modes; the argument is the scale of the models."""
+    """Measure every row in every mode."""
     scale = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    modes = sys.argv[2:] or MODES
     rng = np.random.default_rng(0)
-    out: list[dict[str, object]] = []
     for row in (block(rng, scale), mlp(rng, scale), conv_net(rng, scale), call_cost(rng)):
-        for mode in ("compiled", "lazy"):
+        for mode in modes:
             ours = compiled(row, mode)
             theirs = owner().call(hand_written, row, mode)
             a, b = np.asarray(_numpy(ours())), np.asarray(_numpy(owner().call(theirs)))
             error = float(np.abs(a.astype(np.float64) - b).max() / max(np.abs(b).max(), 1e-9))
-            us, them = turns(ours, theirs, 3.0)
-            out.append({"row": row.name, "mode": mode, "ours_us": round(us * 1e6, 1),
-                        "by_hand_us": round(them * 1e6, 1), "ratio": round(us / them, 3),
-                        "error": f"{error:.1e}"})
-            print(json.dumps(out[-1]), flush=True)
-    us, them = turns(*whole_call(call_cost(rng)), 3.0)
-    out.append({"row": "200 parameters, NumPy to NumPy", "mode": "compiled",
-                "ours_us": round(us * 1e6, 1), "by_hand_us": round(them * 1e6, 1)})
-    print(json.dumps({"device": text(), "scale": scale, "rows": out}))
+            print(json.dumps({"row": row.name, "mode": mode, **side_by_side(ours, theirs, 3.0),
+                              "error": f"{error:.1e}"}), flush=True)
+    if "compiled" in modes:
+        print(json.dumps({"row": "200 parameters, NumPy to NumPy", "mode": "compiled",
+                          **side_by_side(*whole_call(call_cost(rng)), 3.0)}), flush=True)
+    print(json.dumps({"device": text(), "scale": scale}))
 
 
 def _numpy(x: object) -> Array:
