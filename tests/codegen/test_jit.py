@@ -104,3 +104,16 @@ def test_every_target_uses_its_registers_and_spills_beyond_them(on: target.Targe
     assert found.multiply_adds == on.vector_registers - 3 and found.moves == 0
     over = products(on, on.vector_registers + 4)
     assert jit.spills(jit.assembly(over.module.text(), on))["f"].moves >= 8
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_modules_compiled_at_the_same_time(threads: int) -> None:
+    parts = [((lambda n=n: SEVEN.replace("7", str(n))), f"part {n}") for n in range(12)]
+    found = jit.build_all(parts, target.host(), jit.MemoryCache(), threads)
+    assert [p.function("seven", ctypes.c_int)() for p in found] == list(range(12))
+    alone = jit.compile_object(SEVEN, target.host())
+    machine = target.host().machine()
+    assert alone == machine.emit_object(jit.optimise(SEVEN, target.host(), machine))
+    with pytest.raises(jit.CompileError, match="ret i32 0"):
+        jit.build_all([*parts, ("define void @x() {\n  ret i32 0\n}", "")], target.host(), None,
+                      threads)

@@ -71,10 +71,10 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES, ids=lambda n: n.rsplit("/", 1)[-1])
 def test_one_compilation_serves_all_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[str] = []
-    build = assembly.build
-    monkeypatch.setattr(assembly, "build", lambda text, *more: built.append(text) or build(
-        text, *more))
+    built: list[int] = []
+    build = assembly.build_all
+    monkeypatch.setattr(assembly, "build_all",
+                        lambda parts, *more: built.append(len(parts)) or build(parts, *more))
     make, sizes = CASES[name]
     exe = treadle.load(model(name)).compile("cpu")
     for size in range(sizes):

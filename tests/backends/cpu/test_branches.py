@@ -192,10 +192,10 @@ def test_a_window_that_does_not_fit_the_branch_that_is_not_taken() -> None:
 
 
 def test_a_predicate_on_sizes_compiles_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[str] = []
-    build = assembly.build
-    monkeypatch.setattr(assembly, "build", lambda text, *more: built.append(text) or build(
-        text, *more))
+    built: list[int] = []
+    build = assembly.build_all
+    monkeypatch.setattr(assembly, "build_all",
+                        lambda parts, *more: built.append(len(parts)) or build(parts, *more))
 
     def fn(x: V) -> V:
         n = OPS["gather"](OPS["shape_of"](x), OPS["full"](value=0, shape=(), dtype=parse_type(

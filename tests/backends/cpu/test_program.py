@@ -61,10 +61,10 @@ def one(out: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def test_new_bindings_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[str] = []
-    build = assembly.build
-    monkeypatch.setattr(assembly, "build", lambda text, *more: built.append(text) or build(
-        text, *more))
+    built: list[int] = []
+    build = assembly.build_all
+    monkeypatch.setattr(assembly, "build_all",
+                        lambda parts, *more: built.append(len(parts)) or build(parts, *more))
     exe, judge = compiled(), compiled("reference")
     for b, n in ((1, 1), (2, 5), (3, 33), (0, 4), (1, 130)):
         x = inputs(b, n)

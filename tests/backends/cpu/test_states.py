@@ -89,9 +89,9 @@ def test_a_cache_is_read_and_grows_where_it_lies(monkeypatch: pytest.MonkeyPatch
 
     types = ("f32[batch,2,past,8]", "f32[batch,2,new,8]", "f32[batch,2,1,8]")
     built: list[str] = []
-    build = assembly.build
-    monkeypatch.setattr(assembly, "build", lambda text, *more: built.append(text()) or build(
-        text, *more))
+    build = assembly.build_all
+    monkeypatch.setattr(assembly, "build_all", lambda parts, *more: built.extend(
+        text() for text, _ in parts) or build(parts, *more))
     exe, judge = compiled("cpu", fn, *types), compiled("reference", fn, *types)
     (past, new, q), (keys, *_) = names(exe)
     state = exe.resident(past, shape=(3, 2, 0, 8), axis=2, capacity=40).feed(keys)

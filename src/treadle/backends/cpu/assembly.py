@@ -6,12 +6,13 @@ from the start.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from ...codegen.llvm.cache import default_cache
-from ...codegen.llvm.jit import Program, build
+from ...codegen.llvm.jit import Program, build_all
 from ...codegen.llvm.kernel import addresses, export
+from ...codegen.llvm.processors import default_threads
 from ...codegen.llvm.scalars import holds
 from ...codegen.llvm.target import host
 from ...codegen.llvm.text import Module
@@ -106,6 +107,8 @@ class HostStep:
     reason: str
 
 
+PARTS = 4
+"""Modules that the kernels of a graph are compiled in, some at the same time."""
 SAFE = frozenset({"dequantize_affine"})
 """Operators, beside elementwise ones, that no values make fail."""
 PREPARED = 1 << 28
@@ -224,12 +227,16 @@ class Assembler:
             programs += self.known.programs
             table.update(zip([k.key for k in self.known.emitted], self.known.addresses,
                              strict=True))
-        if fresh := [(i, k) for i, k in enumerate(self.emitted) if k.key not in table]:
-            keys = "\n".join([f"{kernel_name(i, k)}: {k.key}" for i, k in fresh])
-            program = build(lambda: written(fresh).text(), host(), default_cache(), keys)
-            programs.append(program)
-            table.update(zip([k.key for _, k in fresh], addresses(program, len(fresh)),
-                             strict=True))
+        fresh = [(i, k) for i, k in enumerate(self.emitted) if k.key not in table]
+        if fresh:
+            count = PARTS if len(fresh) >= 2 * PARTS else 1
+            parts = [fresh[n::count] for n in range(count)]
+            made = build_all([_module(part) for part in parts], host(), default_cache(),
+                             default_threads())
+            programs += made
+            for part, program in zip(parts, made, strict=True):
+                table.update(zip([k.key for _, k in part], addresses(program, len(part)),
+                                 strict=True))
         return programs, [table[k.key] for k in self.emitted]
 
     def _node(self, node: Node) -> None:
@@ -344,6 +351,12 @@ class Assembler:
             self.emitted.append(lowered)
         self.native.update(lowered.writes)
         return NativeStep(node, lowered, number)
+
+
+def _module(kernels: Sequence[tuple[int, Lowered]]) -> tuple[Callable[[], str], str]:
+    """What writes a module of kernels, and what decides its text."""
+    keys = "\n".join([f"{kernel_name(i, k)}: {k.key}" for i, k in kernels])
+    return lambda: written(kernels).text(), keys
 
 
 def _static(node: Node) -> bool:

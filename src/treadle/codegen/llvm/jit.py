@@ -9,7 +9,7 @@ import itertools
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from ...errors import TreadleError
@@ -102,8 +102,36 @@ def optimise(text: str, target: Target, machine: llvm.TargetMachine) -> llvm.Mod
     passes.add_new_gvn_pass()
     passes.add_dead_code_elimination_pass()
     passes.add_global_dead_code_eliminate_pass()
-    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2)))
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))
+    _unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
     return module
+
+
+def _unlocked(name: str) -> Callable[..., object]:
+    """A function of LLVM without the lock that llvmlite puts around every one.
+
+    Only for calls on a context and a target machine that no other thread has.
+    """
+    import llvmlite.binding as llvm
+
+    found = getattr(llvm.ffi.lib, name)
+    return getattr(found, "_cfn", found)
+
+
+def _emitted(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
+    """The object code of a module, as `machine.emit_object` gives it but for the lock."""
+    import llvmlite.binding as llvm
+
+    lib = llvm.ffi.lib
+    with llvm.ffi.OutputString() as message:
+        buffer = _unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, message)
+        if not buffer:
+            raise CompileError(f"LLVM makes no code: {message}")
+    try:
+        start, size = lib.LLVMPY_GetBufferStart(buffer), lib.LLVMPY_GetBufferSize(buffer)
+        return ctypes.string_at(start, size)
+    finally:
+        lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
 def _quote(text: str, message: str) -> str:
@@ -158,7 +186,7 @@ def compile_object(text: Text, target: Target, cache: ObjectCache | None = None,
             cache.put(name, key.encode())
         return code
     machine = target.machine()
-    code = machine.emit_object(optimise(written or _whole(text), target, machine))
+    code = _emitted(optimise(written or _whole(text), target, machine), machine)
     if cache is not None:
         cache.put(key, code)
         if named:
@@ -249,3 +277,17 @@ def build(text: Text, target: Target, cache: ObjectCache | None = None,
           identity: str = "") -> Program:
     """Compile and load a module for the processor of this process; as `compile_object`."""
     return Program(compile_object(text, target, cache, identity))
+
+
+def build_all(parts: Sequence[tuple[Text, str]], target: Target, cache: ObjectCache | None = None,
+              threads: int = 1) -> list[Program]:
+    """Compile and load modules, given as text and identity, several at a time."""
+    if threads == 1 or len(parts) < 2:
+        return [build(text, target, cache, identity) for text, identity in parts]
+    from concurrent.futures import ThreadPoolExecutor
+
+    def compiled(part: tuple[Text, str]) -> bytes:
+        return compile_object(part[0], target, cache, part[1])
+
+    with ThreadPoolExecutor(min(threads, len(parts)), "treadle-compile") as pool:
+        return [Program(code) for code in pool.map(compiled, parts)]
