@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -18,6 +19,7 @@ from treadle import ops
 from treadle.errors import RunError, UnsupportedError
 
 RNG = np.random.default_rng(3)
+BF16 = ml_dtypes.bfloat16
 DEVICES = [name for name, what in treadle.devices().items() if not what.startswith("not ")]
 
 
@@ -225,3 +227,38 @@ def test_windows_of_states() -> None:
                                    state_window=3)
     for got, w in zip(exe(given).values(), want, strict=True):
         np.testing.assert_allclose(got, w, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_taps_far_apart(device: str) -> None:
+    """Beyond what the templates of `cpu` hold; code does not grow with the distance."""
+    x, w, past = f32(1, 3, 9), f32(3, 1, 2), f32(1, 3, 70000)
+    model = loaded("CausalConvWithState", {"x": x.shape, "w": w.shape, "b": (),
+                                           "past": past.shape}, {"dilation": 70000})
+    want = oracle.causal_conv_with_state(x, w, past=past, dilation=70000)
+    for got, right in zip(model.compile(device)(x=x, w=w, past=past).values(), want, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-5, atol=1e-6)
+
+
+def test_a_gate_that_is_projected_first() -> None:
+    """com.microsoft GatedAdd in bf16: every step is rounded, as its documentation says."""
+    kind = onnx.TensorProto.BFLOAT16
+    model = loaded("GatedAdd", {"x": ("N", 3, 5), "y": ("N", 3, 5), "gate": ("N", 3, 70),
+                                "w": (70, 1)}, outputs=1, kinds=dict.fromkeys("xyw", kind)
+                   | {"gate": kind})
+    x, y, gate, w = (f32(*s).astype(BF16) for s in ((2, 3, 5), (2, 3, 5), (2, 3, 70), (70, 1)))
+    wide = [a.astype(np.float32) for a in (x, y, gate, w)]
+    p = (wide[2] @ wide[3]).astype(BF16).astype(np.float32)
+    s = (1 / (1 + np.exp(-p))).astype(BF16).astype(np.float32)
+    want = (wide[0] + (wide[1] * s).astype(BF16).astype(np.float32)).astype(BF16)
+    for device in DEVICES:
+        got, = model.compile(device).run([x, y, gate, w]).values()
+        np.testing.assert_allclose(got.astype(float), want.astype(float), rtol=2**-7)
+
+
+def test_a_gate_weight_is_bf16_of_known_shape() -> None:
+    for kinds, width, sentence in (({}, 7, "both must be bf16"), (
+            dict.fromkeys(("x", "y", "gate", "w"), onnx.TensorProto.BFLOAT16), 8, "are needed")):
+        with pytest.raises(UnsupportedError, match=sentence):
+            loaded("GatedAdd", {"x": (3, 5), "y": (3, 5), "gate": (3, 7), "w": (width, 1)},
+                   outputs=1, kinds=kinds)

@@ -16,6 +16,8 @@ from .spec import Window
 
 _COLUMNS, _OPEN_COLUMNS = 128, 64
 """Most output columns of a block, where their number is known and where it is not."""
+_REACH = 1024
+"""Farthest that a window reaches beyond its first element."""
 _ROWS = 16
 """About as many output rows of a band."""
 
@@ -77,8 +79,9 @@ def band(down: Window, along: Window, group: int, lanes: int, element: Type) -> 
 
 
 def bands_fit(windows: Sequence[Window]) -> bool:
-    """Whether bands serve these windows."""
-    return len(windows) <= 2 and windows[-1].step <= 2 and windows[0].step <= 4
+    """Whether bands serve these windows, whose margins they write out vector by vector."""
+    return (len(windows) <= 2 and windows[-1].step <= 2 and windows[0].step <= 4
+            and all((w.kernel - 1) * w.gap <= _REACH for w in windows))
 
 
 def band_function(module: Module, band: Band, fill: float) -> Function:
