@@ -293,7 +293,7 @@ def test_tiles_stay_in_registers(on: target.Target) -> None:
     export(module, [emit_linear(module, spec, "scan")])
     found = spills(assembly(module.text(), on))
     tiles = {name: s for name, s in found.items() if name.startswith((
-        "slab_product", "slab_update", "slab_triangle", "slab_solve", "state_step"))}
+        "slab_product", "slab_update", "slab_answer", "slab_solve", "state_step"))}
     assert tiles
     assert not {name: s for name, s in tiles.items() if s.moves}
 

@@ -35,15 +35,45 @@ class Block:
 
     # Staging
 
-    def stage(self, source: Mapping[str, tuple[Value, Value]], n: Value, left: Value, *,
-              whole: bool) -> None:
-        """Operands of `n` tokens, zeros up to a whole chunk; `left` columns of v are there.
+    def stage(self, source: Mapping[str, tuple[Value, Value]], n: Value, left: Value) -> None:
+        """Operands of `n` tokens; `left` columns of v are there.
 
         `source` gives the address of each operand's first token and the distance of tokens.
         """
+        self._stage(source, n, left, ("k", "q"))
+        self._gates(source, n)
+
+    def stage_chunk(self, source: Mapping[str, tuple[Value, Value]], n: Value, left: Value
+                    ) -> tuple[Value, Value]:
+        """The same for a chunk, zeros after its tokens; gives where its keys lie.
+
+        Keys that are needed by size alone stay in memory.
+        """
+        f, spec = self.f, self.spec
+        stay = (spec.element == F32 and not spec.delta and spec.decay != "key"
+                and spec.dk % self.lanes == 0)
+        self._stage(source, n, left, ("q",) if stay else ("k", "q"))
+        part, line = f.compare("lt", n, self.chunk), f.constant(I64, self.depth)
+        with f.when(part):
+            if stay:
+                self._keys(source, n)
+            self._pad(n)
+        self._gates(source, n)
+        if not stay:
+            return self.at["k"], line
+        return f.select(part, self.at["k"], source["k"][0]), f.select(part, line, source["k"][1])
+
+    def _keys(self, source: Mapping[str, tuple[Value, Value]], n: Value) -> None:
+        pointer, line = source["k"]
+        with self.f.loop(0, n) as t:
+            self._row(self.f.address(pointer, t.index * line, F32),
+                      self.f.address(self.at["k"], t.index * self.depth, F32), 1.0)
+
+    def _stage(self, source: Mapping[str, tuple[Value, Value]], n: Value, left: Value,
+               names: tuple[str, ...]) -> None:
         f, spec = self.f, self.spec
         with f.loop(0, n) as t:
-            for name in ("k", "q"):
+            for name in names:
                 pointer, line = source[name]
                 for g in range(spec.group if name == "q" else 1):
                     row = f.address(pointer, t.index * line + g * spec.dk, spec.element)
@@ -53,9 +83,6 @@ class Block:
             pointer, line = source["v"]
             row = f.address(pointer, t.index * line, spec.element)
             self._values(row, f.address(self.at["v"], t.index * self.cut.width, F32), left)
-        if whole:
-            self._pad(n)
-        self._gates(source, n)
 
     def _pad(self, n: Value) -> None:
         f, spec = self.f, self.spec
@@ -122,15 +149,16 @@ class Block:
 
     # Chunks
 
-    def relate(self) -> None:
+    def relate(self, keys: tuple[Value, Value]) -> None:
         """Products of keys with keys and queries, and all rows under their decays.
 
-        Those of keys with keys are taken times -beta of the later token.
+        Those of keys with keys are taken times -beta of the later token. `keys` is an address and
+        the distance of tokens.
         """
         if self.spec.decay == "key":
             self._relate_by_key()
         else:
-            self._relate()
+            self._relate(keys)
         if self.spec.delta:
             self._rate()
 
@@ -142,8 +170,8 @@ class Block:
                 at = i.index * self.chunk + j
                 f.store(f.load(self.kind, self.at["overlap"], at) * by, self.at["overlap"], at)
 
-    def _relate(self) -> None:
-        self._turn()
+    def _relate(self, keys: tuple[Value, Value]) -> None:
+        self._turn(*keys)
         chunk, depth, at = self.chunk, self.depth, self.at
         p = Product(self.spec.dk, depth, chunk, chunk)
         self.tiles.product(p, chunk * self.spec.group, at["q"], at["turned"], at["scores"])
@@ -152,15 +180,17 @@ class Block:
         if self.spec.decay == "head":
             self._decay_rows(self._decay_pairs())
 
-    def _turn(self) -> None:
+    def _turn(self, keys: Value, line: Value) -> None:
         """Keys by size, then token, from squares that are transposed in registers."""
         f, lanes, depth = self.f, self.lanes, self.depth
-        with f.loop(0, self.chunk, lanes) as t, f.loop(0, depth, lanes) as d:
-            first = f.address(self.at["k"], t.index * depth + d.index, F32)
-            rows = [f.load(self.kind, first, j * depth) for j in range(lanes)]
-            to = f.address(self.at["turned"], d.index * self.chunk + t.index, F32)
-            for j, row in enumerate(transpose(f, rows)):
-                f.store(row, to, j * self.chunk)
+        step = lanes * (2 if depth % (2 * lanes) == 0 else 1)
+        with f.loop(0, self.chunk, lanes) as t, f.loop(0, depth, step) as d:
+            for at in range(0, step, lanes):
+                first = f.address(keys, t.index * line + d.index + at, F32)
+                rows = [f.load(self.kind, f.address(first, line * j, F32)) for j in range(lanes)]
+                to = f.address(self.at["turned"], (d.index + at) * self.chunk + t.index, F32)
+                for j, row in enumerate(transpose(f, rows)):
+                    f.store(row, to, j * self.chunk)
 
     def _decay_pairs(self) -> list[Value]:
         """Pairs (i, j) times a(j, i]; gives a(j, n]. `line` gets a(0, i], `kept` the last one.

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ....codegen.llvm.kernel import Kernel
-from ....codegen.llvm.text import F32, I64, PTR, Function, Module, Value
+from ....codegen.llvm.text import F32, I8, I64, PTR, Function, Module, Value
 from . import step
-from .ahead import Rows, ask
+from .ahead import Row, Rows, turns
 from .block import Block
 from .spec import Cut, Linear
-from .tiles import Product, Update
+from .tiles import Answer, Beside, Product, Update
 from .vectors import load, store
 
 
@@ -83,7 +83,7 @@ class _Emitter:
         """One token, on the state where it lies."""
         f, spec, at = self.f, self.spec, self.at
         first = f.constant(I64, 0)
-        self.block.stage(self._sources(first), f.constant(I64, 1), self.left, whole=False)
+        self.block.stage(self._sources(first), f.constant(I64, 1), self.left)
         self.block.alone(f.constant(I64, 1))
         call = step.step_function(self.module, spec, self.cut)
         keys = at["k" if spec.decay == "none" else "turned"]
@@ -155,9 +155,9 @@ class _Emitter:
             pointer, line = source[name]
             unit = (self.kernel["low"] - first) * line + (0 if same else width)
             later = f.address(pointer, f.select(last, unit, line * cut.chunk), spec.element)
-            rows.append(Rows(later, line * size, width * size))
+            rows.append(Rows(later, line * size, Row(width * size)))
         y, line = self._target(first)
-        return [*rows, Rows(y, f.constant(I64, line * size), cut.width * size, written=True)]
+        return [*rows, Rows(y, f.constant(I64, line * size), Row(cut.width * size, written=True))]
 
     def _state(self, name: str, slot: Value | int) -> Value:
         """The first of this unit's elements in a state tensor."""
@@ -171,13 +171,14 @@ class _Emitter:
         """`body(place in scratch, place in memory, mask)` for every vector, row by row."""
         f, spec, cut = self.f, self.spec, self.cut
         every = cut.covers(spec.dv)
-        with f.loop(0, spec.dk) as d, f.loop(0, cut.slabs) as s:
-            column = s.index * cut.columns
-            place = f.address(self.at["state"], (s.index * cut.depth + d.index) * cut.columns, F32)
-            row = f.address(pointer, d.index * spec.dv + column, spec.state)
-            for at in range(0, cut.columns, cut.lanes):
-                mask = None if every else f.tail_mask(self.left - column - at, cut.lanes)
-                body(f.address(place, at, F32), f.address(row, at, spec.state), mask)
+        with f.loop(0, spec.dk) as d:
+            line = f.address(self.at["state"], d.index * cut.columns, F32)
+            row = f.address(pointer, d.index * spec.dv, spec.state)
+            for column in range(0, cut.width, cut.lanes):
+                slab, at = divmod(column, cut.columns)
+                mask = None if every else f.tail_mask(self.left - column, cut.lanes)
+                body(f.address(line, slab * cut.slab + at, F32),
+                     f.address(row, column, spec.state), mask)
 
     def _read(self) -> None:
         """The state so far, or zeros, into scratch memory."""
@@ -191,7 +192,7 @@ class _Emitter:
             return
         begins = f.compare("eq", self.kernel["low"], 0)
         with f.when(begins):
-            f.fill(self.at["state"], 0, 4 * cut.slabs * cut.depth * cut.columns)
+            f.fill(self.at["state"], 0, 4 * cut.slabs * cut.slab)
         with f.when(~begins):
             self._vectors(self._state("state", 0), move)
 
@@ -208,7 +209,7 @@ class _Emitter:
         f, spec, cut = self.f, self.spec, self.cut
         column = slab * cut.columns
         every = cut.covers(spec.dv)
-        place = f.address(self.at["state"], column * cut.depth, F32)
+        place = f.address(self.at["state"], slab * cut.slab, F32)
         target = f.address(self._state("state", slot), column, spec.state)
         with f.loop(0, spec.dk) as d:
             for at in range(0, cut.columns, cut.lanes):
@@ -232,36 +233,49 @@ class _Emitter:
     def _slab(self, index: Value) -> tuple[Value, Value, Value]:
         """The places of a slab's state, values and results."""
         f, cut = self.f, self.cut
-        state = f.address(self.at["state"], index * (cut.depth * cut.columns), F32)
+        state = f.address(self.at["state"], index * cut.slab, F32)
         v, y = (f.address(self.at[name], index * cut.columns, F32) for name in ("v", "y"))
         return state, v, y
 
     def _chunk(self, first: Value, n: Value) -> None:
         f, spec, cut, at, tiles = self.f, self.spec, self.cut, self.at, self.block.tiles
         source = self._sources(first)
-        self.block.stage(source, n, self.left, whole=True)
-        self.block.relate()
-        rows, ahead = cut.chunk * spec.group, self._ahead(source, first)
+        self.block.relate(self.block.stage_chunk(source, n, self.left))
+        ahead = self._ahead(source, first)
+        answer = Answer(cut.chunk, spec.dk, cut.depth, cut.width)
         with f.loop(0, cut.slabs) as s:
             state, v, y = self._slab(s.index)
             if spec.delta:
                 tiles.product(Product(spec.dk, cut.depth, cut.columns, cut.columns), cut.chunk,
                               at["k"], state, at["found"])
                 tiles.solve(cut.chunk, cut.width, at["overlap"], at["found"], at["beta"], v)
-            tiles.product(Product(spec.dk, cut.depth, cut.columns, cut.width), rows, at["q"],
-                          state, y)
-            tiles.triangle(cut.chunk, spec.group, cut.width, at["scores"], v, y)
+            for g in range(spec.group):
+                tiles.answer(answer, min(cut.rows, cut.chunk // 2), [
+                    f.address(at["q"], g * cut.chunk * cut.depth, F32), state,
+                    f.address(at["scores"], g * cut.chunk * cut.chunk, F32), v,
+                    f.address(y, g * cut.chunk * cut.width, F32)])
             by_key = spec.decay == "key"
-            step, line = (1, cut.depth) if by_key else (cut.chunk, 1)
-            update = Update(cut.chunk, step, line, cut.width, spec.decay)
-            parts = tiles.parts(update, spec.dk)
-            tiles.update(update, spec.dk, state, at["turned"], v, at["kept"], lambda part: ask(
-                f, ahead, cut.chunk, s.index * parts + part, cut.slabs * parts))
+            update = Update(cut.chunk, *((1, cut.depth) if by_key else (cut.chunk, 1)), cut.width,
+                            spec.decay)
+            tiles.update(update, spec.dk, state, at["turned"], v, at["kept"],
+                         self._beside(ahead, s.index, tiles.parts(update, spec.dk)))
         self._results(first, n)
+
+    def _beside(self, ahead: list[Rows], slab: Value, parts: int) -> Beside | None:
+        """Rows asked for beside the tiles of a slab's update: each slab asks for some tokens."""
+        f, cut = self.f, self.cut
+        tokens = -(-cut.chunk // cut.slabs)
+
+        def starts(token: Value) -> list[Value]:
+            at = f.minimum(slab * tokens + token, cut.chunk - 1)
+            return [f.address(r.first, at * r.line, I8) for r in ahead]
+
+        each = turns(ahead, tokens, parts)
+        return Beside(tokens, each, tuple([r.row for r in ahead]), starts) if each else None
 
     def _singles(self, first: Value, n: Value) -> None:
         f, spec = self.f, self.spec
-        self.block.stage(self._sources(first), n, self.left, whole=False)
+        self.block.stage(self._sources(first), n, self.left)
         self.block.alone(n)
         with f.loop(0, self.cut.slabs) as s:
             state, v, y = self._slab(s.index)

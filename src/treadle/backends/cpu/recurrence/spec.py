@@ -16,6 +16,8 @@ from ....records import dataclass
 
 VECTORS = 2
 """Vectors of a slab."""
+_LINE = 16
+"""Numbers between slabs, so that the lines of a row of the state are not all rivals in a cache."""
 _WIDEST = 128
 """Most columns of a unit: more would leave cores without work, fewer repeat what columns share."""
 _CHUNK_WORK, _MOST_CHUNKS = 1 << 17, 256
@@ -82,11 +84,12 @@ class Cut:
         self.slabs = -(-slabs // self.blocks)
         self.blocks = -(-slabs // self.slabs)
         self.width = self.slabs * self.columns
+        self.slab = self.depth * self.columns + _LINE
         self.places: dict[str, int] = {}
         self.size = 0
         chunk, tokens = self.chunk, self.chunk * spec.group
         for name, count in (
-                ("state", self.slabs * self.depth * self.columns), ("k", chunk * self.depth),
+                ("state", self.slabs * self.slab), ("k", chunk * self.depth),
                 ("turned", chunk * self.depth), ("q", tokens * self.depth),
                 ("scores", tokens * chunk), ("overlap", chunk * chunk),
                 ("v", chunk * self.width), ("y", tokens * self.width),

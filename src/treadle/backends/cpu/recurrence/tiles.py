@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ....codegen.llvm.text import F32, PTR, VOID, Function, Index, Module, Type, Value
+from ....codegen.llvm.text import F32, I64, PTR, VOID, Function, Index, Module, Type, Value
 from ....records import dataclass
+from .ahead import Row, ask
 from .spec import VECTORS
 from .vectors import broadcast, multiply_add
 
-_UNROLL, _FEW_ROWS, _TRIANGLE_ROWS, _SOLVED_ROWS = 4, 6, 4, 4
+_UNROLL, _FEW_ROWS, _SOLVED_ROWS = 4, 6, 4
+_ADDED = 16
+"""Tokens whose part of an update is written out: a loop of few turns costs a fifth of the time.
+
+Eight of them, for NEON, would not stay in registers.
+"""
 _SUMS = 8
 """Sums that are built side by side, so that none waits for the one before."""
 
@@ -37,6 +43,29 @@ class Update:
     line: int
     w_line: int
     kept: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Y = Q S + the lower triangle of scores times W; no other score is read.
+
+    Q[chunk, keys] has lines of `depth`, the scores those of the chunk, W and Y those of `line`.
+    """
+
+    chunk: int
+    keys: int
+    depth: int
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Rows asked for beside the tiles of an update: those of some tokens, each in some turns."""
+
+    tokens: int
+    turns: int
+    rows: tuple[Row, ...]
+    starts: Callable[[Value], list[Value]]
 
 
 class Tiles:
@@ -65,38 +94,45 @@ class Tiles:
         return self.rows if u.tokens > 1 else min(self.rows, _FEW_ROWS)
 
     def parts(self, u: Update, depth: int) -> int:
-        """How often an update of `depth` rows calls `beside`."""
+        """How many whole tiles an update of `depth` rows has."""
         return depth // self._update_rows(u)
 
     def update(self, u: Update, depth: int, state: Value, k: Value, w: Value, kept: Value,
-               beside: Callable[[Value], None] | None = None) -> None:
-        """All rows of a slab of the state; `beside(index)` comes before each whole tile."""
+               beside: Beside | None = None) -> None:
+        """All rows of a slab of the state; the first tiles ask for what is `beside`."""
         rows = self._update_rows(u)
         f, whole = self.f, depth // rows
 
-        def part(height: int, first: Index) -> None:
-            tile = _update(self.module, u, height, self.lanes)
+        def part(height: int, first: Index, count: Index, asked: Beside | None,
+                 starts: Sequence[Value] = ()) -> None:
+            tile = _update(self.module, u, height, self.lanes, asked)
             f.invoke(tile, f.address(state, first * self.columns, F32),
                      f.address(k, first * u.step, F32), w,
-                     f.address(kept, first, F32) if u.kept == "key" else kept)
+                     f.address(kept, first, F32) if u.kept == "key" else kept,
+                     f.constant(I64, count), *starts)
 
-        if whole:
-            with f.loop(0, whole) as at:
-                if beside is not None:
-                    beside(at.index)
-                part(rows, at.index * rows)
+        done = 0
+        if beside is not None:
+            done = beside.tokens * beside.turns
+            with f.loop(0, beside.tokens) as t:
+                part(rows, t.index * (beside.turns * rows), beside.turns, beside,
+                     beside.starts(t.index))
+        if whole > done:
+            part(rows, done * rows, whole - done, None)
         if rest := depth % rows:
-            part(rest, whole * rows)
+            part(rest, whole * rows, 1, None)
 
-    def triangle(self, chunk: int, group: int, line: int, a: Value, b: Value, c: Value) -> None:
-        """C += A B for the lower triangles of `group` matrices [chunk, chunk]; no other is read."""
-        height = _TRIANGLE_ROWS
-        for g in range(group):
-            for low in range(0, chunk, height):
-                tile = _triangle(self.module, chunk, low, height, line, self.lanes)
-                first = g * chunk + low
-                self.f.invoke(tile, self.f.address(a, first * chunk, F32), b,
-                              self.f.address(c, first * line, F32))
+    def answer(self, x: Answer, rows: int, where: Sequence[Value]) -> None:
+        """Results of the chunk's tokens in tiles of at most `rows`, for one query head.
+
+        `where` are the places of queries, state, scores, what tokens add, and results.
+        """
+        q, state, scores, w, y = where
+        f = self.f
+        for low in range(0, x.chunk, rows):
+            tile = _answer(self.module, x, low, min(rows, x.chunk - low), self.lanes)
+            f.invoke(tile, f.address(q, low * x.depth, F32), state,
+                     f.address(scores, low * x.chunk, F32), w, f.address(y, low * x.line, F32))
 
     def solve(self, chunk: int, v_line: int, overlap: Value, found: Value, beta: Value, v: Value
               ) -> None:
@@ -143,30 +179,43 @@ def _product(module: Module, p: Product, rows: int, lanes: int) -> Function:
     return f
 
 
-def _triangle(module: Module, chunk: int, low: int, rows: int, line: int, lanes: int
-              ) -> Function:
-    """Rows `low` to `low + rows` of a lower triangle: row i reads B up to its own row."""
-    name = f"slab_triangle_{chunk}_{low}_{rows}x{lanes}_{line}"
-    if (f := _begin(module, name, 3)) is None:
+def _answer(module: Module, x: Answer, low: int, rows: int, lanes: int) -> Function:
+    """Tokens `low` to `low + rows`: each reads the state, then tokens up to itself."""
+    name = f"slab_answer_{x.chunk}_{low}_{rows}x{lanes}_{x.keys}_{x.depth}_{x.line}"
+    if (f := _begin(module, name, 5)) is None:
         return module.functions[name]
-    a, b, c = f.args
-    p, kind = Product(low, chunk, line, line), F32.vector(lanes)
-    places = [i // VECTORS * line + i % VECTORS * lanes for i in range(rows * VECTORS)]
-    sums = [f.load(kind, c, at) for at in places]
+    q, state, scores, w, y = f.args
+    sums = [f.constant(F32.vector(lanes), 0)] * (rows * VECTORS)
+    sums = _deep(f, Product(x.keys, x.depth, lanes * VECTORS, 0), (q, state), lanes, sums)
+    p = Product(low, x.chunk, x.line, 0)
     if low:
-        with f.loop(0, low, 1, sums) as loop:
-            sums = list(loop.values)
-            place = (f.address(a, loop.index, F32), f.address(b, loop.index * line, F32), 0)
-            _step(f, p, place, lanes, sums, 0, range(rows))
-            loop.carry(*sums)
-        sums = list(loop.results)
-    near, row = f.address(a, low, F32), f.address(b, low * line, F32)
+        sums = _deep(f, p, (scores, w), lanes, sums)
+    near, row = f.address(scores, low, F32), f.address(w, low * x.line, F32)
     for u in range(rows):
         _step(f, p, (near, row, u), lanes, sums, 0, range(u, rows))
-    for at, value in zip(places, sums, strict=True):
-        f.store(value, c, at)
+    for i, value in enumerate(sums):
+        f.store(value, y, i // VECTORS * x.line + i % VECTORS * lanes)
     f.give()
     return f
+
+
+def _deep(f: Function, p: Product, place: tuple[Value, Value], lanes: int, sums: list[Value]
+          ) -> list[Value]:
+    """Sums of all rows over the depth."""
+    a, b = place
+    rows, unroll = range(len(sums) // VECTORS), min(_UNROLL, p.depth)
+    whole = p.depth // unroll * unroll
+    with f.loop(0, whole, unroll, sums) as loop:
+        sums = list(loop.values)
+        near, row = f.address(a, loop.index, F32), f.address(b, loop.index * p.b_line, F32)
+        for u in range(unroll):
+            _step(f, p, (near, row, u), lanes, sums, 0, rows)
+        loop.carry(*sums)
+    sums = list(loop.results)
+    near, row = f.address(a, whole, F32), f.address(b, whole * p.b_line, F32)
+    for u in range(p.depth - whole):
+        _step(f, p, (near, row, u), lanes, sums, 0, rows)
+    return sums
 
 
 def _step(f: Function, p: Product, place: tuple[Value, Value, int], lanes: int,
@@ -181,25 +230,47 @@ def _step(f: Function, p: Product, place: tuple[Value, Value, int], lanes: int,
             sums[at] = multiply_add(f, item, row[j], sums[at])
 
 
-def _update(module: Module, u: Update, rows: int, lanes: int) -> Function:
+def _update(module: Module, u: Update, rows: int, lanes: int, beside: Beside | None) -> Function:
+    """Tiles one after another, so that a tile begins while the one before ends."""
     name = f"slab_update_{rows}x{lanes}_{u.tokens}_{u.step}_{u.line}_{u.w_line}_{u.kept}"
-    if (f := _begin(module, name, 4)) is None:
+    asked = beside.rows if beside else ()
+    name += "".join(f"_{r.size}{'w' * r.written}" for r in asked)
+    name += f"_{beside.turns}" if beside else ""
+    if name in module.functions:
         return module.functions[name]
-    state, k, w, kept = f.args
-    kind = F32.vector(lanes)
-    sums = [f.load(kind, state, i * lanes) for i in range(rows * VECTORS)]
-    if u.kept != "none":
-        every = [broadcast(f, kept, r if u.kept == "key" else 0, lanes)
-                 for r in range(rows if u.kept == "key" else 1)]
-        sums = [s * every[i // VECTORS if u.kept == "key" else 0] for i, s in enumerate(sums)]
-    with f.loop(0, u.tokens, 1, sums) as loop:
-        near = f.address(k, loop.index * u.line, F32)
-        row = f.address(w, loop.index * u.w_line, F32)
-        loop.carry(*_add(f, kind, (near, row), u.step, loop.values))
-    for i, value in enumerate(loop.results):
-        f.store(value, state, i * lanes)
+    f = module.function(name, VOID, [
+        *[(p, PTR) for p in ("state", "k", "w", "kept")], ("count", I64),
+        *[(f"ahead{i}", PTR) for i in range(len(asked))]])
+    with f.loop(0, f.args[4]) as at:
+        if beside is not None:
+            ask(f, list(zip(asked, f.args[5:], strict=True)), at.index, beside.turns)
+        first = at.index * rows
+        state, k = f.address(f.args[0], first * (lanes * VECTORS), F32), f.address(
+            f.args[1], first * u.step, F32)
+        kept = f.address(f.args[3], first, F32) if u.kept == "key" else f.args[3]
+        _update_tile(f, u, (state, k, f.args[2], kept), F32.vector(lanes), rows)
     f.give()
     return f
+
+
+def _update_tile(f: Function, u: Update, places: tuple[Value, Value, Value, Value], kind: Type,
+                 rows: int) -> None:
+    state, k, w, kept = places
+    sums = [f.load(kind, state, i * kind.lanes) for i in range(rows * VECTORS)]
+    if u.kept != "none":
+        every = [broadcast(f, kept, r if u.kept == "key" else 0, kind.lanes)
+                 for r in range(rows if u.kept == "key" else 1)]
+        sums = [s * every[i // VECTORS if u.kept == "key" else 0] for i, s in enumerate(sums)]
+    unroll = _ADDED if u.tokens >= _ADDED else 1
+    with f.loop(0, u.tokens, unroll, sums) as loop:
+        sums = list(loop.values)
+        for t in range(unroll):
+            at = loop.index + t
+            near, row = f.address(k, at * u.line, F32), f.address(w, at * u.w_line, F32)
+            sums = _add(f, kind, (near, row), u.step, sums)
+        loop.carry(*sums)
+    for i, value in enumerate(loop.results):
+        f.store(value, state, i * kind.lanes)
 
 
 def _add(f: Function, kind: Type, place: tuple[Value, Value], step: int, sums: Sequence[Value]
