@@ -70,6 +70,10 @@ class Parts:
         """The steps that read a value; None stands for the caller of the graph."""
         return self._readers.get(v, [])
 
+    def turned(self, v: Value) -> bool:
+        """Whether v waits to be made with its channels last."""
+        return v in self.waiting and self.waiting[v].turned
+
     def take(self, v: Value, turned: bool) -> Part | None:
         """The step that makes v and waits for this reader, laid out as this one."""
         found = self.waiting.get(v)

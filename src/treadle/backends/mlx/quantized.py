@@ -213,12 +213,12 @@ def quantized_matmul(call: Call, x: mx.array, w: mx.array | Weight, scale: mx.ar
                      **_: object) -> mx.array:
     """A few rows by our kernel on a GPU; more by MLX's product of quantised matrices."""
     k, form = x.shape[-1], _weight(call, w, scale, zero, x.dtype)
-    rows = mx.reshape(x, (-1, k))
+    rows = x if x.ndim == 2 else mx.reshape(x, (-1, k))
     y = _row(rows, form, added=bias) if rows.shape[0] <= FEW else None
     if y is None:
         y = _several(rows, form)
         y = (y if bias is None else wide(y) + wide(bias)).astype(x.dtype)
-    return mx.reshape(y, (*x.shape[:-1], y.shape[-1]))
+    return y if x.ndim == 2 else mx.reshape(y, (*x.shape[:-1], y.shape[-1]))
 
 
 def _own(form: Weight) -> bool:

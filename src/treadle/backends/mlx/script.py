@@ -202,7 +202,8 @@ class Writer:
         """Whether the step runs on images with their channels last."""
         rank = rank_of(step.node)
         return step.node.op in ALWAYS or any(
-            v.type.rank == rank and v in self.last for v in step.node.inputs)
+            v.type.rank == rank and (v in self.last or self.parts.turned(v))
+            for v in step.node.inputs)
 
     def laid(self, v: Value, turned: bool) -> Shape:
         """The sizes of a value as its array lies."""
