@@ -323,6 +323,13 @@ def test_copies_and_partial_views_of_parameters_serve_what_follows(freeze: bool)
             np.testing.assert_allclose(total, e[:n].sum(0), rtol=1e-5)
 
 
+def test_nothing_joined_to_nothing() -> None:
+    exe = treadle.trace(lambda x, y: (concat([x, y], axis=1), concat([x, y], axis=1) + 1.0),
+                        "f32[2,0,3]", "f32[2,0,3]").compile("cpu")
+    none = np.zeros((2, 0, 3), np.float32)
+    assert [a.shape for a in exe(none, none).values()] == [(2, 0, 3)] * 2
+
+
 @pytest.mark.parametrize("host", [False, True])
 def test_a_body_of_no_turns_does_not_fail(host: bool) -> None:
     """What follows from parameters alone is not made before, if making it may fail."""

@@ -74,13 +74,16 @@ def part(view: View, axis: int, start: Size, length: Size) -> View:
 
 
 def concat(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
-    """One copy for each operand that does not lie in its place already."""
+    """One copy for each operand that does not lie in its place already.
+
+    Something has to write a result, if it be of no elements.
+    """
     refuse_dtypes(*ins)
     axis = axis_of(cast(int, node.attrs["axis"]), len(outs[0].shape))
     out, start = list[Lowered](), cast(Size, 0)
     for v in ins:
         place = part(outs[0], axis, start, v.shape[axis])
-        if v.shape[axis] != 0 and v != place:
+        if v != place and (v.shape[axis] != 0 or outs[0].shape[axis] == 0):
             out.append(copy(v, place))
         start = start + v.shape[axis]
     return out
