@@ -76,7 +76,7 @@ def part(view: View, axis: int, start: Size, length: Size) -> View:
 def concat(node: Node, ins: Sequence[View], outs: Sequence[View]) -> list[Lowered]:
     """One copy for each operand that does not lie in its place already.
 
-    Something has to write a result, if it be of no elements.
+    A result of no elements gets its copies too: else nothing would write it.
     """
     refuse_dtypes(*ins)
     axis = axis_of(cast(int, node.attrs["axis"]), len(outs[0].shape))
