@@ -118,13 +118,15 @@ def top_k(inputs: Arrays, _weights: Arrays) -> Run:
 
 
 def linear_attention(inputs: Arrays, _weights: Arrays) -> Run:
-    """A loop over tokens, gated or gated delta, on one state in place; past_state[N,H,dk,dv]."""
-    names = ("query", "key", "value", "past_state", "decay", *["beta"] * ("beta" in inputs))
-    return _run_all(_token_loop, *(inputs[n] for n in names))
+    """A loop over tokens, by any rule, on one state in place; past_state[N,H,dk,dv]."""
+    gates = [n for n in ("decay", "beta") if n in inputs]
+    return _run_all(lambda q, k, v, past, *rest: _token_loop(q, k, v, past, **dict(zip(
+        gates, rest, strict=True))), *(inputs[n] for n in (
+            "query", "key", "value", "past_state", *gates)))
 
 
-def _token_loop(query: Any, key: Any, value: Any, past: Any, decay: Any,  # noqa: ANN401
-                *beta: Any) -> list[Any]:  # noqa: ANN401
+def _token_loop(query: Any, key: Any, value: Any, past: Any, decay: Any = None,  # noqa: ANN401
+                beta: Any = None) -> list[Any]:  # noqa: ANN401
     import torch
 
     n, heads, dk, dv = past.shape
@@ -134,11 +136,12 @@ def _token_loop(query: Any, key: Any, value: Any, past: Any, decay: Any,  # noqa
         return x.view(n, tokens, heads, -1).transpose(0, 1).reshape(tokens, many, *sizes)
 
     q, k, v = by_token(query * dk**-0.5, 1, dk), by_token(key, 1, dk), by_token(value, 1, dv)
-    keep = by_token(decay.exp(), 1, 1)
-    rate = by_token(beta[0], 1, 1) if beta else None
+    keep = None if decay is None else by_token(decay.exp(), 1, 1)
+    rate = None if beta is None else by_token(beta, 1, 1)
     state, rows = past.reshape(many, dk, dv).clone(), torch.empty(tokens, many, 1, dv)
     for t in range(tokens):
-        state.mul_(keep[t])
+        if keep is not None:
+            state.mul_(keep[t])
         change = v[t] if rate is None else rate[t] * torch.baddbmm(v[t], k[t], state, alpha=-1)
         state.addcmul_(k[t].mT, change)
         torch.bmm(q[t], state, out=rows[t])
