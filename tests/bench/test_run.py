@@ -89,7 +89,7 @@ def test_every_torch_twin_agrees() -> None:
     from bench import recurrence, torch_twins
     from treadle.measure.agree import all_agree
 
-    for case in (*micro.cases(), *(recurrence.case(r, 2, 8, 5) for r in recurrence.RULES)):
+    for case in (*micro.cases(), *(recurrence.case(r, 2, 8, 5) for r in recurrence.LENGTHS)):
         if function := case.functions.get("torch"):
             found = treadle.load(case.source).compile("reference")(dict(case.inputs))
             twin = getattr(torch_twins, function.partition(":")[2])
