@@ -186,6 +186,9 @@ def bitcast_to(x: Scalar, dtype: DType) -> Scalar:
 
 def walk(*roots: Scalar) -> Iterator[Scalar]:
     """Every expression under `roots`, operands first, each once."""
+    if len(roots) == 1 and not roots[0].args:
+        yield roots[0]
+        return
     seen: set[Scalar] = set()
     stack = [*reversed(roots)]
     while stack:

@@ -7,7 +7,8 @@ supplies. Buffers are pointers to the element at which all terms are 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Literal, TypeAlias, cast
 
 from ..declare.scalar import Scalar, walk
@@ -125,6 +126,11 @@ class Kernel:
     body: tuple[Stmt, ...]
     leaves: tuple[Leaf, ...]
 
+    @cached_property
+    def expressions(self) -> tuple[Scalar, ...]:
+        """Every expression, through addresses too, each once."""
+        return tuple(_reached(self, self.body))
+
 
 def roots(*stmts: Stmt) -> Iterator[Scalar]:
     """Every expression that the statements evaluate, those under addresses included."""
@@ -139,12 +145,17 @@ def roots(*stmts: Stmt) -> Iterator[Scalar]:
             yield from (v for a in s.accs for v in a.values)
 
 
-def reached(kernel: Kernel, *stmts: Stmt) -> Iterator[Scalar]:
+def reached(kernel: Kernel, *stmts: Stmt) -> Iterable[Scalar]:
     """Every expression under the statements, through addresses too, each once."""
+    return kernel.expressions if stmts == kernel.body else _reached(kernel, stmts)
+
+
+def _reached(kernel: Kernel, stmts: Sequence[Stmt]) -> Iterator[Scalar]:
     seen: set[Scalar] = set()
     todo = list(roots(*stmts))
     while todo:
-        for e in walk(todo.pop()):
+        root = todo.pop()
+        for e in () if root in seen else walk(root):
             if e in seen:
                 continue
             seen.add(e)
