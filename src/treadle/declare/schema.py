@@ -58,6 +58,8 @@ def canonical(value: object) -> object:
 
 
 def _split_union(annotation: str) -> list[str]:
+    if "|" not in annotation:
+        return [annotation]
     depth, parts = 0, [""]
     for ch in annotation:
         depth += (ch == "[") - (ch == "]")

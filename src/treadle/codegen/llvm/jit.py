@@ -286,6 +286,8 @@ def build_all(parts: Sequence[tuple[Text, str]], target: Target, cache: ObjectCa
         return [build(text, target, cache, identity) for text, identity in parts]
     from concurrent.futures import ThreadPoolExecutor
 
+    sources()  # once, not in every thread
+
     def compiled(part: tuple[Text, str]) -> bytes:
         return compile_object(part[0], target, cache, part[1])
 
