@@ -16,7 +16,7 @@ from .vectors import broadcast, multiply_add
 
 _UNROLL, _FEW_ROWS, _SOLVED_ROWS = 4, 6, 4
 _ADDED = 16
-"""Tokens whose part of an update is written out: a loop of few turns costs a fifth of the time.
+"""Tokens whose part of an update is written out: a loop of few turns stalls where it ends.
 
 Eight of them, for NEON, would not stay in registers.
 """
