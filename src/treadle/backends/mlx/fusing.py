@@ -91,9 +91,12 @@ class Parts:
                 and shape(reader.node.outputs[0]) == shape(made))
 
     def text(self, part: Part) -> tuple[list[str], list[str]]:
-        """Statements, and the text of each result or of all in one."""
+        """Statements, and the text of each result or of all in one.
+
+        MLX's compiled kernels divide by the number of elements.
+        """
         lines, results = self._spelled(part)
-        if not arrays.on_gpu() or part.count() < (2 if part.merged() else MANY):
+        if not arrays.on_gpu() or 0 in part.out or part.count() < (2 if part.merged() else MANY):
             return lines, results
         given = ", ".join(part.names())
         out = results[0] if len(results) == 1 else f"[{', '.join(results)}]"

@@ -59,7 +59,7 @@ def ready(node: Node, op: OpDef, low: Lowering, attrs: Mapping[str, object]) -> 
         many = sum(places not in ((), (-1,)) for _, places in code[0]) >= MANY
         whole = all(len(found) == len(node.inputs) for found in read)  # so of the common shape
         body = partial(run_code, code) if whole else partial(_filled, code)
-        return Ready(body, False, fixed and many)
+        return Ready(body, fixed and many, fixed and many)
     if low.bare is None or low.pack or low.join or node.op in ALWAYS:
         return None
     ours = node.op in WHOLE
