@@ -93,7 +93,7 @@ class Parts:
     def text(self, part: Part) -> tuple[list[str], list[str]]:
         """Statements, and the text of each result or of all in one.
 
-        MLX's compiled kernels divide by the number of elements.
+        Nothing is compiled for arrays without elements: on CUDA such kernels ended the process.
         """
         lines, results = self._spelled(part)
         if not arrays.on_gpu() or 0 in part.out or part.count() < (2 if part.merged() else MANY):
