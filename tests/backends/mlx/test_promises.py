@@ -20,7 +20,8 @@ from treadle.backends.mlx.program import MlxProgram
 from treadle.backends.mlx.traces import KEPT, Trace, Traces
 from treadle.config import MLX_MODES
 from treadle.errors import RunError
-from treadle.ops import argmax, concat, cumsum, matmul, sum_
+from treadle.ir.graph import Value
+from treadle.ops import argmax, concat, cumsum, full, matmul, sum_
 from treadle.runtime.executable import Executable
 from treadle.runtime.model import Model
 
@@ -148,3 +149,18 @@ def test_parameters_that_did_not_reach_the_device_are_brought_again(
             with pytest.raises(RunError, match="out of memory"):
                 exe(x)
     np.testing.assert_allclose(exe(x)["y"], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", MLX_MODES)
+def test_constant_results_are_the_callers_own(mode: str) -> None:
+    """What is kept for later runs does not change with what a caller writes."""
+    def constant(x: Value) -> list[Value]:
+        made = full(value=2.0, shape=(3,), dtype=x.dtype)
+        return [made, made]
+
+    exe = executable(constant, "f32[1]", mode=mode)
+    for _ in range(3):
+        first, second = exe(np.ones(1, np.float32)).values()
+        np.testing.assert_array_equal(first, [2.0] * 3)
+        first[...] = 7.0
+        np.testing.assert_array_equal(second, [2.0] * 3)

@@ -84,7 +84,7 @@ def test_a_check_fails_its_run_alone(mode: str) -> None:
 
 
 def test_what_asks_for_values_has_no_script() -> None:
-    def chooses(p: Value, x: Value) -> Value:
+    def chooses(p: Value, x: Value) -> object:
         return if_(p, then=lambda: exp(x), orelse=lambda: relu(x))
 
     found = program(trace(chooses, parse_type("bool[]"), parse_type("f32[3]")), "lazy")
@@ -121,3 +121,15 @@ def test_long_chains_are_parted(fused: None) -> None:
     first, second = (found.run(given, {})[0] for _ in range(2))
     np.testing.assert_allclose(first, second, rtol=1e-5)
     assert len(script(found).text.splitlines()) < 12
+
+
+def test_a_value_read_twice_by_one_step_is_made_once(fused: None) -> None:
+    def net(x: Value) -> Value:
+        y = exp(x)
+        return mul(y, y)
+
+    found = program(trace(net, parse_type("f32[4]")), "lazy")
+    x = normal(4)
+    for _ in range(2):
+        np.testing.assert_allclose(found.run([x], {})[0], np.exp(x) ** 2, rtol=1e-5)
+    assert script(found)

@@ -87,7 +87,7 @@ class Parts:
             return False
         reader = readers[0]
         return (reader is not None and reader.how == "native" and reader.inner.fixed
-                and reader.op.kind == "elementwise"
+                and reader.op.kind == "elementwise" and reader.node.inputs.count(made) == 1
                 and shape(reader.node.outputs[0]) == shape(made))
 
     def text(self, part: Part) -> tuple[list[str], list[str]]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias, cast
 
 import mlx.core as mx
+import numpy as np
 
 from ...declare import evaluate as interpreter
 from ...declare.arrays import Array
@@ -163,10 +164,13 @@ class Leaves:
 
     def host(self, step: Step, inputs: Mapping[Value, Array], binding: Binding
              ) -> tuple[Array, ...]:
-        """The outputs of a leaf."""
+        """The outputs of a leaf, read-only: they are kept, and may be outputs of the graph."""
         key = (step.node, *[binding[s] for s in step.reads])
         if (found := self._kept.get(key)) is None:
             found = interpreter.perform(step.inner, inputs, binding)
+            for array in found:
+                if isinstance(array, np.ndarray):
+                    array.setflags(write=False)
             self._kept[key] = found
             if len(self._kept) > KEPT_LEAVES:
                 for old in self._kept.popitem(last=False)[1]:

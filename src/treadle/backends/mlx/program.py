@@ -183,7 +183,9 @@ class MlxProgram:
                 ) -> list[Array]:
         self._prepare()
         pending = self._call(self._trace(key, binding), [to_mlx(a) for a in arrays])
-        return list(self._finish(pending, ()))
+        found = self._finish(pending, ())  # what the host holds is kept for later runs
+        return [cast(Array, copy.deepcopy(x) if x is held else x)
+                for x, held in zip(found, pending.outputs, strict=True)]
 
     def _key(self, binding: Binding) -> tuple[int, ...]:
         return tuple([binding[s] for s in sorted(binding)])
