@@ -84,7 +84,7 @@ def test_a_check_fails_its_run_alone(mode: str) -> None:
 
 
 def test_what_asks_for_values_has_no_script() -> None:
-    def chooses(p: Value, x: Value) -> object:
+    def chooses(p: Value, x: Value) -> tuple[Value, ...]:
         return if_(p, then=lambda: exp(x), orelse=lambda: relu(x))
 
     found = program(trace(chooses, parse_type("bool[]"), parse_type("f32[3]")), "lazy")
