@@ -133,3 +133,15 @@ def test_a_value_read_twice_by_one_step_is_made_once(fused: None) -> None:
     for _ in range(2):
         np.testing.assert_allclose(found.run([x], {})[0], np.exp(x) ** 2, rtol=1e-5)
     assert script(found)
+
+
+def test_chains_of_any_length_have_a_script(fused: None) -> None:
+    def net(x: Value) -> Value:
+        for _ in range(300):
+            x = exp(add(x, -1.0))
+        return x
+
+    found = program(trace(net, parse_type("f32[4]")), "lazy")
+    first, second = (found.run([normal(4)], {})[0] for _ in range(2))
+    np.testing.assert_allclose(first, second, rtol=1e-5)
+    assert script(found)

@@ -20,6 +20,8 @@ from .spelling import Names, spell
 Shape: TypeAlias = "tuple[int, ...]"
 MOST = 12
 """Operands beyond which a step waits for no further one: MLX's kernels take about 24."""
+LARGEST = 64
+"""Primitives beyond which it does not: MLX's kernels hold about a dozen one after another."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +85,8 @@ class Parts:
         """Whether a step is better left to its reader, which computes as many elements."""
         made, *more = part.step.node.outputs
         readers = self.readers(made)
-        if not self._fuse or more or len(readers) != 1 or len(part.names()) > MOST:
+        if not self._fuse or more or len(readers) != 1 or len(part.names()) > MOST or (
+                part.count() > LARGEST):
             return False
         reader = readers[0]
         return (reader is not None and reader.how == "native" and reader.inner.fixed
