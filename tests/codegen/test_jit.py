@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 
 import pytest
 
@@ -117,3 +118,14 @@ def test_modules_compiled_at_the_same_time(threads: int) -> None:
     with pytest.raises(jit.CompileError, match="ret i32 0"):
         jit.build_all([*parts, ("define void @x() {\n  ret i32 0\n}", "")], target.host(), None,
                       threads)
+
+
+def test_modules_where_no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As while the process ends."""
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    parts = [((lambda n=n: SEVEN.replace("7", str(n))), "") for n in range(3)]
+    found = jit.build_all(parts, target.host(), None, 4)
+    assert [p.function("seven", ctypes.c_int)() for p in found] == [0, 1, 2]

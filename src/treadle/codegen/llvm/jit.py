@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -9,6 +10,7 @@ import itertools
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
@@ -281,15 +283,43 @@ def build(text: Text, target: Target, cache: ObjectCache | None = None,
 
 def build_all(parts: Sequence[tuple[Text, str]], target: Target, cache: ObjectCache | None = None,
               threads: int = 1) -> list[Program]:
-    """Compile and load modules, given as text and identity, several at a time."""
+    """Compile and load modules, given as text and identity, several at a time.
+
+    The caller's thread works too, so that all is done where no other can be started: when the
+    process is ending, or has as many threads as it may have.
+    """
     if threads == 1 or len(parts) < 2:
         return [build(text, target, cache, identity) for text, identity in parts]
-    from concurrent.futures import ThreadPoolExecutor
-
     sources()  # once, not in every thread
+    todo = deque(enumerate(parts))
+    made, failed = dict[int, bytes](), list[BaseException]()
 
-    def compiled(part: tuple[Text, str]) -> bytes:
-        return compile_object(part[0], target, cache, part[1])
+    def work() -> None:
+        while todo and not failed:
+            with contextlib.suppress(IndexError):
+                i, (text, identity) = todo.popleft()
+                try:
+                    made[i] = compile_object(text, target, cache, identity)
+                except BaseException as e:  # noqa: BLE001 - raised where it was asked for
+                    failed.append(e)
 
-    with ThreadPoolExecutor(min(threads, len(parts)), "treadle-compile") as pool:
-        return [Program(code) for code in pool.map(compiled, parts)]
+    started = _started(work, min(threads, len(parts)) - 1)
+    work()
+    for thread in started:
+        thread.join()
+    if failed:
+        raise failed[0]
+    return [Program(made[i]) for i in range(len(parts))]
+
+
+def _started(work: Callable[[], None], count: int) -> list[threading.Thread]:
+    """At most `count` threads."""
+    made = list[threading.Thread]()
+    for _ in range(count):
+        thread = threading.Thread(target=work, name="treadle-compile", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more of them
+            break
+        made.append(thread)
+    return made
