@@ -68,6 +68,13 @@ def parse_mode(text: str) -> str:
     return text
 
 
+def parse_vector_bytes(text: str) -> int:
+    """Read 16, 32 or 64."""
+    if text not in ("16", "32", "64"):
+        raise ValueError("16, 32 or 64")
+    return int(text)
+
+
 class Variable(NamedTuple):
     """How one variable appears in the environment and in the documentation."""
 
@@ -129,7 +136,15 @@ class Config:
             "K, M, G and T count in powers of 1024.",
         ),
     )
-
+    vector_bytes: int | None = field(
+        default=None,
+        metadata=_meta(
+            parse_vector_bytes,
+            "those of the processor",
+            "Size of the vectors that native code is written for: 16, 32 or 64. Ones that the "
+            "processor lacks are taken apart, which shows what another processor computes, slowly.",
+        ),
+    )
     mlx_mode: str | None = field(
         default=None,
         metadata=_meta(

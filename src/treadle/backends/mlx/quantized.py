@@ -7,7 +7,7 @@ points stand for biases then, our kernel reads them, and other products dequanti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeAlias, cast
 
@@ -238,7 +238,7 @@ def _several(x: mx.array, form: Weight) -> mx.array:
     if not own:
         return product(x, mx.swapaxes(real(form, k, x.dtype), -1, -2))
     (group, bits), (given, scales, bias) = sizes(form, k), _alike(x, form)
-    fits = m <= MOST and given.dtype == x.dtype
+    fits = m <= MOST and given.dtype == x.dtype and (bits > 2 or x.dtype != mx.float32)
     padded = max(m, TILE)
     if not on_gpu() or fits and works(padded, form[0].shape[0], k, group, bits, x.dtype):
         full = mx.pad(given, [(0, padded - m), (0, 0)]) if on_gpu() and m < padded else given
@@ -251,11 +251,18 @@ def works(rows: int, n: int, k: int, group: int, bits: int, dtype: mx.Dtype) -> 
     """Whether MLX multiplies quantised matrices of these sizes: its CUDA build lacks some."""
     x, scales = mx.zeros((rows, k), dtype), mx.zeros((n, k // group), dtype)
     words = mx.zeros((n, k * bits // 32), mx.uint32)
-    try:
-        mx.eval(mx.quantized_matmul(x, words, scales, scales, True, group, bits))
-    except (RuntimeError, ValueError):
-        return False
-    return True
+    return _evaluates(lambda: mx.quantized_matmul(x, words, scales, scales, True, group, bits))
+
+
+def _evaluates(product: Callable[[], mx.array]) -> bool:
+    """Whether MLX can; it may raise in the evaluation after the one that failed."""
+    done = True
+    for make in (product, lambda: mx.zeros((1,)) + 1):
+        try:
+            mx.eval(make())
+        except (RuntimeError, ValueError):
+            done = False
+    return done
 
 
 @lru_cache(256)
@@ -263,11 +270,7 @@ def gathers(experts: int, n: int, k: int, group: int, bits: int, dtype: mx.Dtype
     """The same of matrices by expert."""
     x, scales = mx.zeros((TILE, 1, k), dtype), mx.zeros((experts, n, k // group), dtype)
     words, at = mx.zeros((experts, n, k * bits // 32), mx.uint32), mx.zeros((TILE,), mx.int32)
-    try:
-        mx.eval(mx.gather_qmm(x, words, scales, scales, None, at, True, group, bits))
-    except (RuntimeError, ValueError):
-        return False
-    return True
+    return _evaluates(lambda: mx.gather_qmm(x, words, scales, scales, None, at, True, group, bits))
 
 
 def quantized_grouped_matmul(call: Call, x: mx.array, w: mx.array | Weight,

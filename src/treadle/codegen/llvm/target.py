@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from ...config import Config
 from ...errors import DeviceError
 from ...records import dataclass
 
@@ -73,7 +74,7 @@ class Target:
     @property
     def key(self) -> str:
         """What identifies code made for this target."""
-        return f"{self.triple} {self.cpu} {self.feature_text}"
+        return f"{self.triple} {self.cpu} {self.feature_text} {self.vector_bytes}"
 
     def machine(self) -> llvm.TargetMachine:
         """A new LLVM target machine: position-independent code of the small model.
@@ -102,24 +103,24 @@ def _initialise() -> None:
 
 @functools.cache
 def host() -> Target:
-    """The processor that this process runs on."""
+    """The processor that this process runs on, with vectors of `TREADLE_VECTOR_BYTES` if set."""
     import llvmlite.binding as llvm
 
     _initialise()
     names = frozenset(name for name, has in llvm.get_host_cpu_features().items() if has)
-    return describe(llvm.get_process_triple(), llvm.get_host_cpu_name(), names)
+    return describe(llvm.get_process_triple(), llvm.get_host_cpu_name(), names,
+                    Config.from_environment().vector_bytes)
 
 
-def describe(triple: str, cpu: str, features: frozenset[str]) -> Target:
-    """A target whose vectors follow from its features."""
-    vector_bytes, registers = 16, 16
-    if triple.startswith(("aarch64", "arm64")):
-        registers = 32
-    elif "avx512f" in features and "avx512vl" in features:
-        vector_bytes, registers = 64, 32
-    elif "avx" in features:
-        vector_bytes = 32
-    big = vector_bytes == 64 or registers == 32
+def describe(triple: str, cpu: str, features: frozenset[str], vector_bytes: int | None = None
+             ) -> Target:
+    """A target whose vectors follow from its features, or have a size that is given."""
+    arm = triple.startswith(("aarch64", "arm64"))
+    if vector_bytes is None:
+        wide = 64 if "avx512f" in features and "avx512vl" in features else 32
+        vector_bytes = wide if "avx" in features and not arm else 16
+    registers = 32 if arm or vector_bytes == 64 else 16
+    big = registers == 32
     return Target(triple, cpu, features, vector_bytes, registers,
                   l2_bytes=(1 << 20) if big else (512 << 10))
 

@@ -94,7 +94,7 @@ class Cut:
                 ("scores", tokens * chunk), ("overlap", chunk * chunk),
                 ("v", chunk * self.width), ("y", tokens * self.width),
                 ("found", chunk * self.columns), ("decay", chunk * self.depth),
-                ("kept", self.depth), ("line", self.depth), ("beta", chunk)):
+                ("kept", self.depth), ("line", chunk), ("beta", chunk)):
             self.places[name] = self.size
             self.size += -(-count // 16) * 16
 
