@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 import numpy as np
@@ -23,6 +23,7 @@ from treadle.ops.conv import conv
 from treadle.ops.gather import gather
 from treadle.ops.mathfn import exp
 from treadle.ops.movement import narrow
+from treadle.ops.reduce import sum_
 
 MODES = ("lazy", "eager")
 
@@ -145,3 +146,23 @@ def test_chains_of_any_length_have_a_script(fused: None) -> None:
     first, second = (found.run([normal(4)], {})[0] for _ in range(2))
     np.testing.assert_allclose(first, second, rtol=1e-5)
     assert script(found)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_not_summed_by_mlx(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLX's CPU build reads the sizes of such a fold where there are none, and may never end."""
+    with Builder("empty") as b:
+        x = b.input("x", parse_type("f32[n,3]"))
+        graph = b.finish(exp(sum_(x, axes=(0,))))
+    real = mx.sum
+
+    def checked(x: mx.array, axis: Sequence[int] | None = None, keepdims: bool = False
+                ) -> mx.array:
+        assert x.size
+        return real(x, axis, keepdims)
+
+    monkeypatch.setattr(mx, "sum", checked)
+    found = program(graph, mode, {})
+    for n in (0, 0, 2, 2, 0):
+        got = found.run([np.ones((n, 3), np.float32)], {"n": n})[0]
+        np.testing.assert_allclose(got, np.exp([n] * 3), rtol=1e-6)
