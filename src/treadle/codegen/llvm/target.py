@@ -60,7 +60,8 @@ class Target:
     @property
     def has_dot4(self) -> bool:
         """Whether four 8-bit products accumulate into 32 bits in one instruction."""
-        return self.has("avxvnni") or self.has("avx512vnni", "avx512vl") or self.has("dotprod")
+        return self.has("avxvnni") and self.vector_bytes <= 32 or self.has(
+            "avx512vnni", "avx512vl") or self.has("dotprod")
 
     def lanes(self, element: Type) -> int:
         """Lanes of one full vector register of an element type."""

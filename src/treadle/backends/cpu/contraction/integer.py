@@ -27,7 +27,9 @@ HEADER = 64
 _LIMIT = 128
 _EXCHANGES = 128
 """Most neighbours that are exchanged; each looks at all of B."""
-_PAIR_SUMS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+_PAIR_SUMS = {4: ("sse2", "sse2.pmadd.wd"), 8: ("avx2", "avx2.pmadd.wd"),
+              16: ("avx512bw", "avx512.pmaddw.d.512")}
+"""By lanes: the feature, and the instruction that multiplies and adds pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def integer_plan(target: Target, spec: Matmul) -> IntegerPlan:
 
 def chosen_late(target: Target, spec: Matmul) -> bool:
     """Whether the packed weights say which instruction multiplies them."""
-    return (target.is_x86 and target.vector_bytes == 32 and not target.has_dot4
+    return (target.has("avx2") and target.vector_bytes == 32 and not target.has_dot4
             and spec.b_signed and all(axis.b == 0 for axis in spec.batch))
 
 
@@ -169,14 +171,14 @@ def accumulate(f: Function, a: Value, b: Value, total: Value) -> Value:
     lanes, kind, target = total.type.lanes, total.type, f.target
     if a.type.name == "i8" and target.is_x86 and not target.has_dot4:
         pairs = f.call("llvm.x86.avx2.pmadd.ub.sw", I16.vector(2 * lanes), a, b)
-        return total + f.call(f"llvm.x86.{_PAIR_SUMS[lanes]}", kind, pairs,
+        return total + f.call(f"llvm.x86.{_PAIR_SUMS[lanes][1]}", kind, pairs,
                               f.constant(pairs.type, 1))
     if a.type.name == "i8" and target.is_x86:
         return f.call(f"llvm.x86.avx512.vpdpbusd.{lanes * 32}", kind, total, a, b)
     if a.type.name == "i8":
         return f.call("llvm.aarch64.neon.sdot.v4i32.v16i8", kind, total, a, b)
-    if target.is_x86:
-        return total + f.call(f"llvm.x86.{_PAIR_SUMS[lanes]}", kind, a, b)
+    if target.is_x86 and target.has(_PAIR_SUMS[lanes][0]):
+        return total + f.call(f"llvm.x86.{_PAIR_SUMS[lanes][1]}", kind, a, b)
     products = f.convert(a, I32) * f.convert(b, I32)
     even, odd = (f.shuffle(products, None, range(start, 2 * lanes, 2)) for start in (0, 1))
     return total + (even + odd)
