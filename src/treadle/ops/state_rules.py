@@ -10,12 +10,12 @@ yet; an operator, which has to know, refuses them by the same rules until they a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from ..errors import OperatorError
 from ..ir.dims import Size
 from ..ir.types import TensorType, count, shape_text
+from ..records import dataclass
 from .extents import surely_differ
 
 MOST_STATES = 8

@@ -6,10 +6,10 @@ Rules as `state_rules` explains them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ..ir.dims import Size
 from ..ir.types import TensorType
+from ..records import dataclass
 from .extents import surely_exceeds
 from .state_rules import Differ, floats, shaped
 
@@ -126,8 +126,8 @@ def _states(named: dict[str, tuple[TensorType | None, tuple[Size, ...]]], differ
 
 
 @dataclass(frozen=True, slots=True)
-class SelectiveScan:
-    """x and dt [N,T,C], a[C,n], b and c [N,T,n], state[N,C,n]."""
+class _Scan:
+    """What selective and Mamba-2 scans take."""
 
     x: TensorType
     dt: TensorType
@@ -135,6 +135,10 @@ class SelectiveScan:
     b: TensorType
     c: TensorType
     state: TensorType | None
+
+
+class SelectiveScan(_Scan):
+    """x and dt [N,T,C], a[C,n], b and c [N,T,n], state[N,C,n]."""
 
     def faults(self, differ: Differ) -> Iterator[str]:
         """What each rule says."""
@@ -148,16 +152,8 @@ class SelectiveScan:
             "state": (self.state, (x.shape[0], x.shape[2], a.shape[1]))}, differ)
 
 
-@dataclass(frozen=True, slots=True)
-class Mamba2Scan:
+class Mamba2Scan(_Scan):
     """x[N,T,H,P], dt[N,T,H], a[H], b and c [N,T,G,n], state[N,H,n,P]."""
-
-    x: TensorType
-    dt: TensorType
-    a: TensorType
-    b: TensorType
-    c: TensorType
-    state: TensorType | None
 
     def faults(self, differ: Differ) -> Iterator[str]:
         """What each rule says."""

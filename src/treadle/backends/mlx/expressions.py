@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import itemgetter
 from typing import TypeAlias, cast
@@ -17,6 +16,7 @@ from ...ir.types import DTYPES, F32, DType
 from ...loops.functions.exponential import ERF_END, erf
 from ...loops.functions.forms import below, with_sign
 from ...ops.library import REGISTRY
+from ...records import dataclass
 from .arrays import HELD, constant, holds, number, on_gpu
 from .lowering import Call, Lowering
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import mlx.core as mx
@@ -11,6 +10,7 @@ import numpy as np
 
 from ...declare.scalar import Scalar, walk
 from ...ir.graph import Value
+from ...records import dataclass
 from . import arrays
 from .expressions import expressions
 from .plan import Step

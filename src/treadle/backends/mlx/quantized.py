@@ -238,6 +238,7 @@ def _several(x: mx.array, form: Weight) -> mx.array:
     if not own:
         return product(x, mx.swapaxes(real(form, k, x.dtype), -1, -2))
     (group, bits), (given, scales, bias) = sizes(form, k), _alike(x, form)
+    # MLX's CUDA build lacks 2 bits by f32, and once said so only when the run was evaluated.
     fits = m <= MOST and given.dtype == x.dtype and (bits > 2 or x.dtype != mx.float32)
     padded = max(m, TILE)
     if not on_gpu() or fits and works(padded, form[0].shape[0], k, group, bits, x.dtype):

@@ -7,7 +7,6 @@ that needs a run's values on the way has no script.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import mlx.core as mx
@@ -16,6 +15,7 @@ from ...declare.arrays import Array, Encoded
 from ...declare.evaluate import Binding
 from ...ir.dims import evaluate as bind_size
 from ...ir.graph import Graph, Node, Value
+from ...records import dataclass
 from .arrays import HELD, holds
 from .fusing import Part, Parts
 from .images import ALWAYS, KERNELS

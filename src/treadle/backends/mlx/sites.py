@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from operator import getitem
 from typing import TypeAlias, cast
 
@@ -12,6 +11,7 @@ import mlx.core as mx
 
 from ...ir.graph import Node
 from ...ops.windows import per_axis
+from ...records import dataclass, field
 from .arrays import on_gpu
 from .layout import moved
 from .reductions import BLOCK

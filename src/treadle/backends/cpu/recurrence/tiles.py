@@ -153,23 +153,10 @@ def _product(module: Module, p: Product, rows: int, lanes: int) -> Function:
     if (f := _begin(module, name, 3)) is None:
         return module.functions[name]
     a, b, c = f.args
-    kind, count = F32.vector(lanes), rows * VECTORS
-    unroll = min(_UNROLL, p.depth)
-    sets = 1
-    while sets * 2 * count <= _SUMS and sets * 2 <= unroll:
+    kind, count, sets = F32.vector(lanes), rows * VECTORS, 1
+    while sets * 2 * count <= _SUMS and sets * 2 <= min(_UNROLL, p.depth):
         sets *= 2
-    sums = [f.constant(kind, 0)] * (count * sets)
-    whole = p.depth // unroll * unroll
-    with f.loop(0, whole, unroll, sums) as loop:
-        sums = list(loop.values)
-        near, row = f.address(a, loop.index, F32), f.address(b, loop.index * p.b_line, F32)
-        for u in range(unroll):
-            _step(f, p, (near, row, u), lanes, sums, u % sets * count, range(rows))
-        loop.carry(*sums)
-    sums = list(loop.results)
-    near, row = f.address(a, whole, F32), f.address(b, whole * p.b_line, F32)
-    for u in range(p.depth - whole):
-        _step(f, p, (near, row, u), lanes, sums, u % sets * count, range(rows))
+    sums = _deep(f, p, (a, b), lanes, [f.constant(kind, 0)] * (count * sets), sets)
     while len(sums) > count:
         half = len(sums) // 2
         sums = [x + y for x, y in zip(sums[:half], sums[half:], strict=True)]
@@ -199,22 +186,23 @@ def _answer(module: Module, x: Answer, low: int, rows: int, lanes: int) -> Funct
     return f
 
 
-def _deep(f: Function, p: Product, place: tuple[Value, Value], lanes: int, sums: list[Value]
-          ) -> list[Value]:
-    """Sums of all rows over the depth."""
+def _deep(f: Function, p: Product, place: tuple[Value, Value], lanes: int, sums: list[Value],
+          sets: int = 1) -> list[Value]:
+    """Sums of all rows over the depth; steps take turns at the `sets` of sums."""
     a, b = place
-    rows, unroll = range(len(sums) // VECTORS), min(_UNROLL, p.depth)
+    count, unroll = len(sums) // sets, min(_UNROLL, p.depth)
+    rows = range(count // VECTORS)
     whole = p.depth // unroll * unroll
     with f.loop(0, whole, unroll, sums) as loop:
         sums = list(loop.values)
         near, row = f.address(a, loop.index, F32), f.address(b, loop.index * p.b_line, F32)
         for u in range(unroll):
-            _step(f, p, (near, row, u), lanes, sums, 0, rows)
+            _step(f, p, (near, row, u), lanes, sums, u % sets * count, rows)
         loop.carry(*sums)
     sums = list(loop.results)
     near, row = f.address(a, whole, F32), f.address(b, whole * p.b_line, F32)
     for u in range(p.depth - whole):
-        _step(f, p, (near, row, u), lanes, sums, 0, rows)
+        _step(f, p, (near, row, u), lanes, sums, u % sets * count, rows)
     return sums
 
 
